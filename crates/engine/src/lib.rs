@@ -1,0 +1,16 @@
+//! From a [`Graph`](memfit_graph::Graph) and a [`Plan`] to what one training step holds on the GPU.
+//!
+//! The step is written out as allocate and free events in the framework's own order ([`Timeline`]), replayed, and
+//! read off at its highest point ([`Estimate`]). Nothing here knows a model by name: every byte follows from an
+//! operator's rule, the framework's rules ([`frameworks`]) or an optimizer's ([`optimizers`]).
+
+mod estimate;
+pub mod frameworks;
+pub mod optimizers;
+mod plan;
+pub mod recompose;
+mod timeline;
+
+pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak};
+pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
+pub use timeline::{Category, Event, EventKind, Phase, StorageId, Timeline};

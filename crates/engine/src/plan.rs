@@ -1,0 +1,157 @@
+//! How a model is trained: everything about a step that the model file does not say.
+
+use memfit_graph::DType;
+
+/// Whose rules apply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Framework {
+    #[default]
+    Pytorch,
+    Tensorflow,
+    Burn,
+}
+
+/// The dtypes of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Everything in float32 (the file's own dtypes).
+    #[default]
+    Fp32,
+    /// Autocast to float16 over float32 weights, with a gradient scaler.
+    MixedFp16,
+    /// Autocast to bfloat16 over float32 weights.
+    MixedBf16,
+    /// Everything in float16.
+    Fp16,
+    /// Everything in bfloat16.
+    Bf16,
+}
+
+impl Precision {
+    /// The dtype that autocast casts to, where it is on.
+    pub fn autocast(self) -> Option<DType> {
+        match self {
+            Precision::MixedFp16 => Some(DType::Float16),
+            Precision::MixedBf16 => Some(DType::Bfloat16),
+            Precision::Fp32 | Precision::Fp16 | Precision::Bf16 => None,
+        }
+    }
+
+    /// The dtype that stands for float32 in the model itself.
+    pub fn model_dtype(self) -> DType {
+        match self {
+            Precision::Fp16 => DType::Float16,
+            Precision::Bf16 => DType::Bfloat16,
+            Precision::Fp32 | Precision::MixedFp16 | Precision::MixedBf16 => DType::Float32,
+        }
+    }
+}
+
+/// What is run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Forward, loss, backward, optimizer step.
+    #[default]
+    Train,
+    /// Forward alone, without autograd.
+    Infer,
+}
+
+/// How an optimizer loops over parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OptimizerImpl {
+    /// Lists of tensors at once; PyTorch's default on CUDA. Its temporaries are as large as all parameters.
+    #[default]
+    Foreach,
+    /// One kernel for everything; no temporaries.
+    Fused,
+    /// One parameter after the other.
+    Loop,
+}
+
+/// Which activations are recomputed in backward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// None.
+    #[default]
+    None,
+    /// Those inside of each repeated block of the model.
+    Block,
+    /// All but the model's inputs: one segment.
+    Full,
+}
+
+/// What the outputs are compared with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Loss {
+    /// Chosen from the outputs' shapes; the choice is among the estimate's assumptions.
+    #[default]
+    Auto,
+    /// Softmax cross-entropy over integer classes.
+    CrossEntropy,
+    /// Mean squared error.
+    Mse,
+    /// Binary cross-entropy with logits.
+    Bce,
+    /// The mean of the output.
+    None,
+}
+
+/// How a model is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Whose rules apply.
+    pub framework: Framework,
+    /// The dtypes of a step.
+    pub precision: Precision,
+    /// What is run.
+    pub mode: Mode,
+    /// The optimizer's name in [`crate::optimizers`].
+    pub optimizer: String,
+    /// How it loops.
+    pub optimizer_impl: OptimizerImpl,
+    /// Whether weight decay is on, which costs a foreach optimizer a list of temporaries.
+    pub weight_decay: bool,
+    /// Micro-batches per optimizer step.
+    pub accumulate: u32,
+    /// Which activations are recomputed.
+    pub checkpoint: Checkpoint,
+    /// Globs over parameter names (`encoder.*`) that are not trained.
+    pub freeze: Vec<String>,
+    /// Whether `zero_grad(set_to_none=False)` keeps gradients between steps.
+    pub keep_gradients: bool,
+    /// The loss.
+    pub loss: Loss,
+    /// Whether an exponential moving average of the weights is kept.
+    pub ema: bool,
+    /// Whether half-precision weights have a float32 master copy in the optimizer.
+    pub master_weights: bool,
+    /// Whether gradients meet out of place, as they do on fake tensors.
+    pub as_fake_tensors: bool,
+    /// Whether batch norms folded by an inference export are put back.
+    pub assume_batchnorm: bool,
+}
+
+impl Default for Plan {
+    /// PyTorch, fp32, Adam with foreach.
+    fn default() -> Plan {
+        Plan {
+            framework: Framework::Pytorch,
+            precision: Precision::Fp32,
+            mode: Mode::Train,
+            optimizer: "adam".into(),
+            optimizer_impl: OptimizerImpl::Foreach,
+            weight_decay: false,
+            accumulate: 1,
+            checkpoint: Checkpoint::None,
+            freeze: Vec::new(),
+            keep_gradients: false,
+            loss: Loss::Auto,
+            ema: false,
+            master_weights: false,
+            as_fake_tensors: false,
+            assume_batchnorm: false,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! One training step as allocate and free events, in the framework's own order.
+
+use memfit_graph::Bytes;
+
+/// A block of device memory; views share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StorageId(pub u32);
+
+/// What a storage is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Category {
+    /// Trainable values.
+    Parameter,
+    /// Non-trainable state: running statistics, tables, constants.
+    Buffer,
+    /// Of a parameter.
+    Gradient,
+    /// Moments, momentum, master weights, averaged weights.
+    OptimizerState,
+    /// Made by forward.
+    Activation,
+    /// Of an intermediate tensor, alive only inside backward.
+    ActivationGradient,
+    /// Scratch memory of one kernel.
+    Workspace,
+    /// Batches and targets.
+    Input,
+    /// Freed before its phase ends.
+    Transient,
+}
+
+/// A part of the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Before the step: parameters, buffers, optimizer state, inputs.
+    #[default]
+    Setup,
+    /// The model and the loss.
+    Forward,
+    /// Gradients.
+    Backward,
+    /// The optimizer.
+    OptimizerStep,
+}
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// The storage comes to life.
+    Allocate,
+    /// The storage is given back.
+    Free,
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What happens.
+    pub kind: EventKind,
+    /// To which storage.
+    pub storage: StorageId,
+    /// When.
+    pub phase: Phase,
+    /// Index into [`Timeline::layers`] of the layer that runs.
+    pub layer: u32,
+}
+
+/// A storage's facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Storage {
+    /// Size as requested, before any allocator's rounding.
+    pub bytes: Bytes,
+    /// What it is for.
+    pub category: Category,
+    /// Index into [`Timeline::layers`] of the layer it belongs to.
+    pub layer: u32,
+    /// Index into [`Timeline::labels`]: the tensor's name or the kernel that made it.
+    pub label: u32,
+}
+
+/// A whole step. Storages that are alive before it are allocated in [`Phase::Setup`].
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    /// In order.
+    pub events: Vec<Event>,
+    /// By [`StorageId`].
+    pub storages: Vec<Storage>,
+    /// Module paths or node names.
+    pub layers: Vec<String>,
+    /// Names of tensors and kernels.
+    pub labels: Vec<String>,
+}

@@ -1,0 +1,36 @@
+//! The typed model graph that every other part of memfit stands on.
+//!
+//! A model file becomes one [`Graph`]: tensors (dtype, symbolic dims, role), operators (one struct each, one file
+//! each under [`ops`]) and the module path that the user knows a layer by. [`infer`] gives every tensor a type;
+//! an operator then says, as plain data ([`Lowering`]), what a framework allocates, views and keeps when it runs.
+//!
+//! Nothing here does IO, reads a clock or keeps global state, and nothing depends on a GPU crate.
+
+mod attributes;
+mod bytes;
+mod dim;
+mod dtype;
+mod error;
+mod graph;
+mod infer;
+mod lowering;
+mod op;
+pub mod ops;
+mod shape;
+mod types;
+mod value;
+
+pub use attributes::{Attribute, Attributes, TensorAttribute};
+pub use bytes::Bytes;
+pub use dim::Dim;
+pub use dtype::DType;
+pub use error::{OpError, Problem};
+pub use graph::{Graph, Node, NodeId, Role, Tensor, TensorId};
+pub use infer::{Binding, Infer, Inferred, infer};
+pub use lowering::{
+    Autocast, Call, Grad, Lowering, Operand, OutDtype, OutState, Output, Place, Saved, TensorState, View,
+};
+pub use op::{Op, OpSpec, UnknownOp, find_op};
+pub use shape::Shape;
+pub use types::{TensorType, Type};
+pub use value::{Num, Value};

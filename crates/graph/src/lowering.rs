@@ -1,0 +1,360 @@
+//! What a framework does to run one operator, as plain data.
+//!
+//! An operator writes a list of [`Call`]s: kernels with their outputs (a new storage, or a view of an input), what
+//! autograd keeps of them for backward, and what the backward function makes. The engine runs these lists; an operator
+//! file never touches a timeline. The vocabulary is ATen's, since PyTorch's memory follows from it call by call
+//! (derivatives.yaml and autograd/FunctionsManual.cpp, PyTorch 2.15).
+
+use crate::DType;
+
+/// A value inside one operator's list of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// Input `i` of the node.
+    Input(usize),
+    /// Output `output` of call `call` of this list.
+    Result {
+        /// Index of the call.
+        call: usize,
+        /// Index of its output.
+        output: usize,
+    },
+}
+
+/// What autocast does to a call's inputs (PyTorch 2.15, aten/src/ATen/autocast_mode.h, CUDA lists).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Autocast {
+    /// On no list: runs in the dtype it gets.
+    #[default]
+    Keep,
+    /// `lower_precision_fp`: float inputs are cast to the autocast dtype (convolution, linear, matmul, attention).
+    Lower,
+    /// `fp32`: half inputs are cast up (softmax, losses, norms, exp, pow, sum).
+    Fp32,
+    /// `promote`: inputs are cast to the widest among them (cat, stack, addcmul).
+    Promote,
+}
+
+/// The dtype of an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutDtype {
+    /// The promoted dtype of the call's float inputs after autocast.
+    Promoted,
+    /// The dtype of one input after autocast.
+    Like(usize),
+    /// This dtype: masks, indices, statistics.
+    Is(DType),
+}
+
+/// A view that shares its input's storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum View {
+    /// The same elements in another shape; a copy where strides do not allow a view (`aten::reshape`).
+    Reshape,
+    /// Axes reordered: output axis `i` is input axis `perm[i]`.
+    Permute(Vec<usize>),
+    /// Axes of one repeated (stride zero), aligned from the right.
+    Expand,
+    /// Part of the input: along `axis` from `start`, every `step`-th element.
+    Slice {
+        /// Axis.
+        axis: usize,
+        /// First index.
+        start: u64,
+        /// Step.
+        step: u64,
+    },
+    /// The same tensor (detach, identity, dropout in evaluation).
+    Alias,
+}
+
+/// Where an output lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A new contiguous storage.
+    New,
+    /// A new storage laid out as TensorIterator does: like the inputs where they agree, else contiguous.
+    Pointwise,
+    /// A view of input `i` of the call.
+    View(usize, View),
+    /// Input `i` itself, overwritten (`relu_`).
+    InPlace(usize),
+}
+
+/// One output of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// Dims.
+    pub shape: Vec<u64>,
+    /// Element type.
+    pub dtype: OutDtype,
+    /// Storage.
+    pub place: Place,
+}
+
+/// What autograd keeps, if the call needs a gradient at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// Input `i`.
+    Input(usize),
+    /// Input `i`, only where input `needed_by` needs a gradient (the factor of a product).
+    InputFor {
+        /// The input that is kept.
+        input: usize,
+        /// The input whose gradient reads it.
+        needed_by: usize,
+    },
+    /// Output `i`.
+    Output(usize),
+}
+
+/// How the backward function makes the gradient of one input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Grad {
+    /// None: not differentiable in this input.
+    None,
+    /// A new tensor of the input's shape, contiguous.
+    New,
+    /// A new tensor laid out like the incoming gradient; where the input was broadcast, a tensor of the output's
+    /// shape is made first and then summed.
+    Pointwise,
+    /// The incoming gradient itself; summed where the input was broadcast (add).
+    Pass,
+    /// The gradient seen through the inverse of the output's view (reshape back, permute back; a slice gives a new
+    /// zero tensor of the input's shape; an expand is summed).
+    Unview,
+    /// This input's part of the gradient of a concatenation along `axis`, from `start`: a view.
+    Narrow {
+        /// Axis.
+        axis: usize,
+        /// First index.
+        start: u64,
+    },
+    /// The gradient of one output expanded to the input's shape without a copy (sum, mean before its division).
+    Expand,
+}
+
+/// One ATen call as autograd sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// ATen's name, such as `convolution`.
+    pub function: &'static str,
+    /// Inputs.
+    pub inputs: Vec<Operand>,
+    /// Outputs, hidden ones (masks, statistics) included.
+    pub outputs: Vec<Output>,
+    /// What autocast does to the inputs.
+    pub autocast: Autocast,
+    /// What is kept for backward.
+    pub saved: Vec<Saved>,
+    /// The gradient of each input; inputs beyond the list have none.
+    pub grads: Vec<Grad>,
+    /// Tensors that live only while the kernel runs, in elements and dtype.
+    pub scratch: Vec<(Vec<u64>, DType)>,
+    /// Tensors that live only while the backward function runs.
+    pub backward_scratch: Vec<(Vec<u64>, OutDtype)>,
+}
+
+impl Call {
+    /// A call without inputs or outputs, to build on.
+    pub fn new(function: &'static str) -> Call {
+        Call {
+            function,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            autocast: Autocast::Keep,
+            saved: Vec::new(),
+            grads: Vec::new(),
+            scratch: Vec::new(),
+            backward_scratch: Vec::new(),
+        }
+    }
+
+    /// Adds an input and how its gradient is made.
+    pub fn input(mut self, operand: Operand, grad: Grad) -> Call {
+        self.inputs.push(operand);
+        self.grads.push(grad);
+        self
+    }
+
+    /// Adds an output.
+    pub fn output(mut self, shape: &[u64], dtype: OutDtype, place: Place) -> Call {
+        self.outputs.push(Output { shape: shape.to_vec(), dtype, place });
+        self
+    }
+
+    /// Adds what is kept.
+    pub fn saves(mut self, saved: impl IntoIterator<Item = Saved>) -> Call {
+        self.saved.extend(saved);
+        self
+    }
+
+    /// Sets what autocast does.
+    pub fn autocast(mut self, autocast: Autocast) -> Call {
+        self.autocast = autocast;
+        self
+    }
+
+    /// Adds a tensor that lives only while the kernel runs.
+    pub fn scratch(mut self, shape: &[u64], dtype: DType) -> Call {
+        self.scratch.push((shape.to_vec(), dtype));
+        self
+    }
+
+    /// Adds a tensor that lives only while the backward function runs.
+    pub fn backward_scratch(mut self, shape: &[u64], dtype: OutDtype) -> Call {
+        self.backward_scratch.push((shape.to_vec(), dtype));
+        self
+    }
+}
+
+/// What the engine knows of an input when the operator runs.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorState<'a> {
+    /// Dims.
+    pub shape: &'a [u64],
+    /// The dtype it really has, which autocast may have changed.
+    pub dtype: DType,
+    /// Whether a gradient flows back through it.
+    pub requires_grad: bool,
+    /// Whether it is a parameter, a buffer or a constant.
+    pub is_initializer: bool,
+}
+
+/// What inference knows of an output before the operator runs.
+#[derive(Clone, Copy, Debug)]
+pub struct OutState<'a> {
+    /// Dims.
+    pub shape: &'a [u64],
+    /// The dtype in the model's precision, before autocast.
+    pub dtype: DType,
+}
+
+/// The list that an operator writes.
+pub struct Lowering<'a> {
+    inputs: &'a [Option<TensorState<'a>>],
+    outputs: &'a [Option<OutState<'a>>],
+    /// The autocast dtype, where autocast is on.
+    pub autocast: Option<DType>,
+    /// Whether the model trains (dropout draws a mask, batch norm uses the batch).
+    pub training: bool,
+    calls: Vec<Call>,
+    bound: Vec<(usize, Operand)>,
+    modelled: bool,
+}
+
+impl<'a> Lowering<'a> {
+    /// An empty list for a node with these inputs and output shapes.
+    pub fn new(
+        inputs: &'a [Option<TensorState<'a>>],
+        outputs: &'a [Option<OutState<'a>>],
+        autocast: Option<DType>,
+        training: bool,
+    ) -> Lowering<'a> {
+        Lowering { inputs, outputs, autocast, training, calls: Vec::new(), bound: Vec::new(), modelled: true }
+    }
+
+    /// Input `i`, unless it is omitted.
+    pub fn state(&self, i: usize) -> Option<&TensorState<'a>> {
+        self.inputs.get(i)?.as_ref()
+    }
+
+    /// How many inputs the node has, omitted ones included.
+    pub fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// How many outputs the node has, unused ones included.
+    pub fn output_count(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// The dims of input `i`; empty where it is omitted.
+    pub fn shape(&self, i: usize) -> &'a [u64] {
+        self.state(i).map_or(&[], |s| s.shape)
+    }
+
+    /// The dims of output `j`; empty where it is unused.
+    pub fn out_shape(&self, j: usize) -> &'a [u64] {
+        self.outputs.get(j).copied().flatten().map_or(&[], |o| o.shape)
+    }
+
+    /// The dtype that inference gave output `j`; float32 where it is unused.
+    pub fn out_dtype(&self, j: usize) -> DType {
+        self.outputs.get(j).copied().flatten().map_or(DType::Float32, |o| o.dtype)
+    }
+
+    /// The dtype of input `i`; float32 where it is omitted.
+    pub fn dtype(&self, i: usize) -> DType {
+        self.state(i).map_or(DType::Float32, |s| s.dtype)
+    }
+
+    /// The dtype that input `i` has in a call on autocast's lower-precision list.
+    pub fn lower_dtype(&self, i: usize) -> DType {
+        match (self.autocast, self.dtype(i)) {
+            (Some(half), d) if d.is_float() && d != DType::Float64 => half,
+            (_, d) => d,
+        }
+    }
+
+    /// Adds a call; the operand is its first output.
+    pub fn call(&mut self, call: Call) -> Operand {
+        self.calls.push(call);
+        Operand::Result { call: self.calls.len() - 1, output: 0 }
+    }
+
+    /// Says that node output `j` is this value.
+    pub fn bind(&mut self, j: usize, operand: Operand) {
+        self.bound.push((j, operand));
+    }
+
+    /// Adds a call whose first output is the node's first output.
+    pub fn finish(&mut self, call: Call) {
+        let result = self.call(call);
+        self.bind(0, result);
+    }
+
+    /// A bound from above for an operator whose rule is not known: it keeps all inputs and outputs.
+    pub fn not_modelled(&mut self) {
+        self.modelled = false;
+        let mut call = Call::new("unknown");
+        for i in (0..self.inputs.len()).filter(|i| self.inputs[*i].is_some()) {
+            call = call.input(Operand::Input(i), Grad::New);
+            call.saved.push(Saved::Input(call.inputs.len() - 1));
+        }
+        let used: Vec<usize> = (0..self.outputs.len()).filter(|j| self.outputs[*j].is_some()).collect();
+        for (k, j) in used.iter().enumerate() {
+            call = call
+                .output(self.out_shape(*j), OutDtype::Is(self.out_dtype(*j)), Place::New)
+                .saves([Saved::Output(k)]);
+        }
+        self.call(call);
+        let call = self.calls.len() - 1;
+        self.bound
+            .extend(used.into_iter().enumerate().map(|(output, j)| (j, Operand::Result { call, output })));
+    }
+
+    /// The calls, the bound outputs, and whether the operator has a rule.
+    pub fn into_parts(self) -> (Vec<Call>, Vec<(usize, Operand)>, bool) {
+        (self.calls, self.bound, self.modelled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_rule_keeps_everything() {
+        let state =
+            TensorState { shape: &[2, 3], dtype: DType::Float32, requires_grad: true, is_initializer: false };
+        let (inputs, outputs) =
+            ([Some(state), None], [Some(OutState { shape: &[6], dtype: DType::Float32 })]);
+        let mut lowering = Lowering::new(&inputs, &outputs, None, true);
+        lowering.not_modelled();
+        let (calls, bound, modelled) = lowering.into_parts();
+        assert_eq!(calls[0].saved, [Saved::Input(0), Saved::Output(0)]);
+        assert_eq!(bound, [(0, Operand::Result { call: 0, output: 0 })]);
+        assert!(!modelled);
+    }
+}

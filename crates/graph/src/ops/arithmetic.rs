@@ -1,0 +1,169 @@
+//! Add, Sub, Mul, Div: elementwise with broadcasting. ONNX 1, 6, 7, 13, 14; Keras `Add`, `Subtract`, `Multiply`.
+//!
+//! derivatives.yaml: `add` and `sub` keep nothing; `mul` keeps each factor only where the other one needs a gradient;
+//! `div` keeps the divisor, and the dividend where the divisor needs a gradient. `add` hands the same gradient tensor
+//! to both inputs.
+
+use super::fold;
+use crate::{Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
+use std::sync::Arc;
+
+/// Which of the four.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Arithmetic {
+    Add,
+    Sub,
+    Mul,
+    Div,
+}
+
+/// How the four are found.
+pub const SPECS: &[OpSpec] = &[
+    OpSpec {
+        domain: "",
+        name: "Add",
+        since: &[1, 6, 7, 13, 14],
+        build: |_, _| Ok(Arc::new(Arithmetic::Add)),
+    },
+    OpSpec {
+        domain: "",
+        name: "Sub",
+        since: &[1, 6, 7, 13, 14],
+        build: |_, _| Ok(Arc::new(Arithmetic::Sub)),
+    },
+    OpSpec {
+        domain: "",
+        name: "Mul",
+        since: &[1, 6, 7, 13, 14],
+        build: |_, _| Ok(Arc::new(Arithmetic::Mul)),
+    },
+    OpSpec {
+        domain: "",
+        name: "Div",
+        since: &[1, 6, 7, 13, 14],
+        build: |_, _| Ok(Arc::new(Arithmetic::Div)),
+    },
+];
+
+impl Arithmetic {
+    fn fold(self, a: &Num, b: &Num, dtype: DType) -> Num {
+        let known = match (a, b) {
+            (Num::Float(_), _) | (_, Num::Float(_)) => a.as_f64().zip(b.as_f64()).map(|(a, b)| {
+                Num::Float(match self {
+                    Arithmetic::Add => a + b,
+                    Arithmetic::Sub => a - b,
+                    Arithmetic::Mul => a * b,
+                    Arithmetic::Div => a / b,
+                })
+            }),
+            (Num::Int(a), Num::Int(b)) => match self {
+                Arithmetic::Add => a.checked_add(*b),
+                Arithmetic::Sub => a.checked_sub(*b),
+                Arithmetic::Mul => a.checked_mul(*b),
+                Arithmetic::Div if dtype.is_float() => None,
+                Arithmetic::Div => a.checked_div(*b),
+            }
+            .map(Num::Int),
+            _ => None,
+        };
+        known.or_else(|| self.fold_dim(a, b)).unwrap_or(Num::Unknown)
+    }
+
+    /// Symbolic sizes: `batch * 12`, `seq / 2`, `batch + 1`.
+    fn fold_dim(self, a: &Num, b: &Num) -> Option<Num> {
+        let dims = || Some((a.as_dim()?, b.as_dim()?));
+        let offset = |a: &Num, b: i64| Some(a.as_dim()?.offset(b));
+        let dim = match (self, b) {
+            (Arithmetic::Add, Num::Int(n)) => offset(a, *n)?,
+            (Arithmetic::Sub, Num::Int(n)) => offset(a, n.checked_neg()?)?,
+            (Arithmetic::Add, _) => dims().and_then(|(a, b)| a.add(&b))?,
+            (Arithmetic::Mul, _) => dims().and_then(|(a, b)| a.mul(&b))?,
+            (Arithmetic::Div, _) => dims().and_then(|(a, b)| a.div_floor(&b))?,
+            (Arithmetic::Sub, _) => {
+                let (a, b) = dims()?;
+                if a == b { crate::Dim::Known(0) } else { return None }
+            }
+        };
+        Some(dim.into())
+    }
+}
+
+impl Op for Arithmetic {
+    fn name(&self) -> &str {
+        match self {
+            Arithmetic::Add => "Add",
+            Arithmetic::Sub => "Sub",
+            Arithmetic::Mul => "Mul",
+            Arithmetic::Div => "Div",
+        }
+    }
+
+    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        super::infer_broadcast(cx, None)?;
+        if let (Some(a), Some(b)) = (cx.value(0), cx.value(1))
+            && let Some(value) = fold::binary(a, b, a.dtype, |x, y| self.fold(x, y, a.dtype))
+        {
+            cx.set_value(0, value);
+        }
+        Ok(())
+    }
+
+    fn pytorch(&self, l: &mut Lowering<'_>) {
+        let (a, b) = match self {
+            Arithmetic::Add => (Grad::Pass, Grad::Pass),
+            Arithmetic::Sub => (Grad::Pass, Grad::Pointwise),
+            Arithmetic::Mul | Arithmetic::Div => (Grad::Pointwise, Grad::Pointwise),
+        };
+        let name = match self {
+            Arithmetic::Add => "add",
+            Arithmetic::Sub => "sub",
+            Arithmetic::Mul => "mul",
+            Arithmetic::Div => "div",
+        };
+        let saved: &[Saved] = match self {
+            Arithmetic::Add | Arithmetic::Sub => &[],
+            Arithmetic::Mul => {
+                &[Saved::InputFor { input: 0, needed_by: 1 }, Saved::InputFor { input: 1, needed_by: 0 }]
+            }
+            Arithmetic::Div => &[Saved::InputFor { input: 0, needed_by: 1 }, Saved::Input(1)],
+        };
+        let mut call = Call::new(name)
+            .input(Operand::Input(0), a)
+            .input(Operand::Input(1), b)
+            .output(l.out_shape(0), OutDtype::Promoted, Place::Pointwise)
+            .saves(saved.iter().copied());
+        if *self == Arithmetic::Div && l.state(1).is_some_and(|s| s.requires_grad) {
+            // div_tensor_other_backward: -grad * ((self / other) / other)
+            call = call.backward_scratch(l.out_shape(0), OutDtype::Promoted);
+        }
+        l.finish(call);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attributes, Binding, Dim, Graph, Role, Shape, Type, Value, infer};
+
+    #[test]
+    fn sizes_fold_symbolically() {
+        let fold = |op: Arithmetic, a: Num, b: Num| op.fold(&a, &b, DType::Int64);
+        let batch = || Num::Dim(Dim::symbol("batch"));
+        assert_eq!(fold(Arithmetic::Mul, batch(), Num::Int(12)).as_dim().unwrap().to_string(), "12*batch");
+        assert_eq!(fold(Arithmetic::Sub, batch(), batch()), Num::Int(0));
+        assert_eq!(fold(Arithmetic::Div, Num::Int(7), Num::Int(0)), Num::Unknown);
+        assert_eq!(fold(Arithmetic::Add, Num::Int(i64::MAX), Num::Int(1)), Num::Unknown);
+    }
+
+    #[test]
+    fn broadcasting_conflicts_are_errors() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([2, 3])), Role::Input);
+        g.inputs = vec![x];
+        let c = g.add_constant("c", Value::vector(DType::Float32, [1.0, 2.0]));
+        g.push("Add", Attributes::default(), &[x, c], "y").unwrap();
+        let problems = infer(&g, &Binding::default()).unwrap_err();
+        assert!(problems[0].message.contains("2x3"), "{}", problems[0]);
+    }
+}

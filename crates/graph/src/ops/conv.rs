@@ -1,0 +1,135 @@
+//! Conv. ONNX 1, 11, 22; Keras `Conv1D`, `Conv2D`, `Conv3D`, `DepthwiseConv2D`.
+//!
+//! Autograd keeps the input and the weight, not the bias (derivatives.yaml: `convolution_backward`). On autocast's
+//! lower-precision list. The kernels want contiguous operands, so a permuted input or gradient is copied first.
+
+use super::spatial::Window;
+use crate::{
+    Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape,
+};
+use std::sync::Arc;
+
+/// Convolution over any number of spatial axes: input `[N, C, …]`, weight `[K, C/groups, …]`.
+#[derive(Clone, Debug)]
+pub struct Conv {
+    /// Kernel, strides, pads, dilations.
+    pub window: Window,
+    /// Channel groups.
+    pub groups: u64,
+}
+
+/// How Conv is found.
+pub const SPECS: &[OpSpec] = &[OpSpec {
+    domain: "",
+    name: "Conv",
+    since: &[1, 11, 22],
+    build: |a, _| {
+        let groups = u64::try_from(a.int("group")?.unwrap_or(1)).ok().filter(|g| *g > 0);
+        let groups = groups.ok_or_else(|| OpError::attribute("group", "a positive number", "another"))?;
+        Ok(Arc::new(Conv { window: Window::read(a)?, groups }))
+    },
+}];
+
+impl Op for Conv {
+    fn name(&self) -> &str {
+        "Conv"
+    }
+
+    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        cx.require(0)?;
+        cx.require(1)?;
+        let dtype = cx.dtype(0);
+        let (Some(x), Some(w)) = (cx.shape(0), cx.shape(1)) else {
+            cx.set(0, dtype, None);
+            return Ok(());
+        };
+        if x.rank() < 3 {
+            return Err(OpError::input(
+                0,
+                "batch, channels and at least one spatial axis",
+                format!("shape {x}"),
+            ));
+        }
+        if w.rank() != x.rank() {
+            return Err(OpError::input(1, format!("a weight of rank {}", x.rank()), format!("shape {w}")));
+        }
+        if let (Some(c), Some(per_group)) = (x[1].known(), w[1].known())
+            && Some(c) != per_group.checked_mul(self.groups)
+        {
+            let expected = format!("{c} channels in {} group(s)", self.groups);
+            return Err(OpError::input(1, expected, format!("a weight of shape {w}")));
+        }
+        let axes = x.rank() - 2;
+        let mut shape: Shape = [x[0].clone(), w[0].clone()].into_iter().collect();
+        for i in 0..axes {
+            let kernel =
+                self.window.kernel.as_ref().and_then(|k| k.get(i).copied()).or_else(|| w[i + 2].known());
+            shape.push(match kernel {
+                Some(kernel) => self.window.output(i, axes, &x[i + 2], kernel)?,
+                None => cx.fresh_dim(&format!("dim{}", i + 2), None),
+            });
+        }
+        cx.set(0, dtype, Some(shape));
+        Ok(())
+    }
+
+    fn pytorch(&self, l: &mut Lowering<'_>) {
+        let mut call = Call::new("convolution")
+            .autocast(Autocast::Lower)
+            .input(Operand::Input(0), Grad::New)
+            .input(Operand::Input(1), Grad::New);
+        if l.state(2).is_some() {
+            call = call.input(Operand::Input(2), Grad::New);
+        }
+        l.finish(
+            call.output(l.out_shape(0), OutDtype::Promoted, Place::New)
+                .saves([Saved::Input(0), Saved::Input(1)]),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attribute, Attributes, Binding, DType, Graph, Role, TensorState, Type, infer};
+
+    fn conv(x: [u64; 4], w: [u64; 4], attributes: Attributes) -> Result<Shape, String> {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from(x)), Role::Input);
+        let w = g.add_tensor("w", Type::tensor(DType::Float32, Shape::from(w)), Role::Initializer);
+        g.inputs = vec![x];
+        let y = g.push("Conv", attributes, &[x, w], "y").unwrap();
+        infer(&g, &Binding::default()).map(|i| i.shape(y).unwrap().clone()).map_err(|p| p[0].to_string())
+    }
+
+    #[test]
+    fn the_stem_of_a_resnet() {
+        let attributes = Attributes::from([
+            ("strides", Attribute::Ints(vec![2, 2])),
+            ("pads", Attribute::Ints(vec![3, 3, 3, 3])),
+        ]);
+        assert_eq!(
+            conv([8, 3, 224, 224], [64, 3, 7, 7], attributes).unwrap(),
+            Shape::from([8, 64, 112, 112])
+        );
+    }
+
+    #[test]
+    fn channels_must_match_the_groups() {
+        let depthwise = || Attributes::from([("group", Attribute::Int(32))]);
+        assert!(conv([1, 32, 8, 8], [32, 1, 3, 3], depthwise()).is_ok());
+        assert!(conv([1, 32, 8, 8], [32, 2, 3, 3], depthwise()).unwrap_err().contains("32 channels"));
+        assert!(conv([1, 32, 2, 2], [32, 32, 3, 3], Attributes::default()).is_err());
+    }
+
+    #[test]
+    fn input_and_weight_are_kept_and_the_bias_is_not() {
+        let op = Conv { window: Window::default(), groups: 1 };
+        let state =
+            |shape| TensorState { shape, dtype: DType::Float32, requires_grad: true, is_initializer: false };
+        let inputs = [Some(state(&[1, 3, 4, 4])), Some(state(&[8, 3, 1, 1])), Some(state(&[8]))];
+        let mut l = Lowering::new(&inputs, &[], None, true);
+        op.pytorch(&mut l);
+        assert_eq!(l.into_parts().0[0].saved, [Saved::Input(0), Saved::Input(1)]);
+    }
+}

@@ -1,0 +1,71 @@
+//! One file per operator, or per family of operators that differ in name only.
+//!
+//! A file opens with what the operator is (ONNX and Keras name, opset history) and why these tensors are kept for
+//! backward, with the source of that rule. Then come the struct with its configuration, `SPECS` that read it from
+//! attributes, shape inference, the ATen calls, and tests. Adding an operator is its file, a `mod` line and one
+//! line in [`ALL`]; a test keeps the three and the generated support table in step.
+
+use crate::{DType, Infer, OpError, OpSpec};
+
+pub mod arithmetic;
+pub mod concat;
+pub mod conv;
+pub mod relu;
+pub mod reshape;
+
+mod fold;
+mod spatial;
+
+/// Every operator, family by family, in alphabetical order of the files.
+pub static ALL: &[&[OpSpec]] = &[arithmetic::SPECS, concat::SPECS, conv::SPECS, relu::SPECS, reshape::SPECS];
+
+/// Gives output 0 the broadcast shape of inputs 0 and 1, and the dtype of input 0 unless another is given.
+fn infer_broadcast(cx: &mut Infer<'_>, dtype: Option<DType>) -> Result<(), OpError> {
+    cx.require(0)?;
+    cx.require(1)?;
+    let shape = match (cx.shape(0), cx.shape(1)) {
+        (Some(a), Some(b)) => Some(
+            a.broadcast(b)
+                .ok_or_else(|| OpError::mismatch("shapes that broadcast together", format!("{a} and {b}")))?,
+        ),
+        _ => None,
+    };
+    cx.set(0, dtype.unwrap_or(cx.dtype(0)), shape);
+    Ok(())
+}
+
+/// Every operator.
+pub fn all() -> impl Iterator<Item = &'static OpSpec> {
+    ALL.iter().copied().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn list_and_files_are_in_step() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops");
+        let helpers = ["mod", "fold", "spatial"];
+        let files: BTreeSet<String> = std::fs::read_dir(dir)
+            .unwrap()
+            .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))
+            .filter(|f| !helpers.contains(&f.as_str()))
+            .collect();
+        let text = std::fs::read_to_string(format!("{dir}/mod.rs")).unwrap();
+        let listed: Vec<String> =
+            text.lines().filter_map(|l| Some(l.trim().strip_suffix("::SPECS,")?.to_owned())).collect();
+        assert_eq!(listed.iter().cloned().collect::<BTreeSet<_>>(), files);
+        assert!(listed.is_sorted(), "keep the list in alphabetical order");
+    }
+
+    #[test]
+    fn names_are_unique_and_versions_ascend() {
+        let mut seen = BTreeSet::new();
+        for spec in all() {
+            assert!(seen.insert((spec.domain, spec.name)), "{} is there twice", spec.name);
+            assert!(!spec.since.is_empty() && spec.since.is_sorted(), "{}", spec.name);
+        }
+    }
+}

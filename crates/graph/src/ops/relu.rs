@@ -1,0 +1,36 @@
+//! Relu. ONNX 1, 6, 13, 14; Keras `ReLU`, `activation="relu"`.
+//!
+//! Autograd keeps the **output** (derivatives.yaml: `threshold_backward(grad, result, 0)`), so an in-place `relu_`
+//! costs as much as an out-of-place one whose input nobody else keeps.
+
+use crate::{Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
+use std::sync::Arc;
+
+/// `max(x, 0)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Relu;
+
+/// How Relu is found.
+pub const SPECS: &[OpSpec] =
+    &[OpSpec { domain: "", name: "Relu", since: &[1, 6, 13, 14], build: |_, _| Ok(Arc::new(Relu)) }];
+
+impl Op for Relu {
+    fn name(&self) -> &str {
+        "Relu"
+    }
+
+    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        let x = cx.require(0)?.clone();
+        cx.set_type(0, x);
+        Ok(())
+    }
+
+    fn pytorch(&self, l: &mut Lowering<'_>) {
+        let call = Call::new("relu")
+            .autocast(Autocast::Keep)
+            .input(Operand::Input(0), Grad::Pointwise)
+            .output(l.out_shape(0), OutDtype::Promoted, Place::Pointwise)
+            .saves([Saved::Output(0)]);
+        l.finish(call);
+    }
+}
