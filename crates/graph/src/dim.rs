@@ -139,6 +139,19 @@ impl Dim {
         }
     }
 
+    /// The difference where `other` is the smaller, named after the expression where it is not a product; `None` where
+    /// the numbers say that it is negative.
+    pub fn sub(&self, other: &Dim) -> Option<Dim> {
+        let ((a, x), (b, y)) = (self.parts(), other.parts());
+        if x == y {
+            return a.checked_sub(b).map(|n| Dim::from_parts(n, x.to_vec()));
+        }
+        match other {
+            Dim::Known(n) => i64::try_from(*n).ok().map(|n| self.offset(-n)),
+            _ => Some(Dim::unknown(&format!("({self} - {other})"), self.upper())),
+        }
+    }
+
     /// Both with the symbols of `bind` replaced by numbers.
     pub fn bind(&self, bind: &dyn Fn(&str) -> Option<u64>) -> Dim {
         let Dim::Product(p) = self else { return self.clone() };
@@ -204,6 +217,9 @@ mod tests {
         assert_eq!(half(&Dim::symbol("h")).to_string(), "floor((h + 2)/2)");
         assert_eq!(half(&Dim::Known(7)), Dim::Known(4));
         assert_eq!(Dim::symbol("h").add(&Dim::symbol("h")).unwrap().to_string(), "2*h");
+        assert_eq!(Dim::symbol("h").sub(&Dim::symbol("h")), Some(Dim::Known(0)));
+        assert_eq!(Dim::Known(9).sub(&Dim::symbol("h")).unwrap().to_string(), "(9 - h)");
+        assert_eq!(Dim::Known(1).sub(&Dim::Known(2)), None);
     }
 
     #[test]

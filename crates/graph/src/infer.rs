@@ -383,6 +383,14 @@ impl<'a> Infer<'a> {
         self.before?.value((*self.node.inputs.get(i)?)?)
     }
 
+    /// The exported batch size and the one that replaces it: the first size that differs among the model's inputs.
+    pub fn batch(&self) -> Option<(u64, u64)> {
+        let before = self.before?;
+        let dims = |id: &crate::TensorId| Some((before.shape(*id)?.dims(), self.inferred.shape(*id)?.dims()));
+        let pairs = self.graph.inputs.iter().filter_map(dims).flat_map(|(old, new)| old.iter().zip(new));
+        pairs.filter_map(|(old, new)| Some((old.known()?, new.known()?))).find(|(old, new)| old != new)
+    }
+
     /// Infers a body with these inputs; gives its outputs' types and elements.
     ///
     /// # Errors

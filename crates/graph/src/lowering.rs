@@ -5,7 +5,7 @@
 //! file never touches a timeline. The vocabulary is ATen's, since PyTorch's memory follows from it call by call
 //! (derivatives.yaml and autograd/FunctionsManual.cpp, PyTorch 2.15).
 
-use crate::DType;
+use crate::{DType, Value};
 
 /// A value inside one operator's list of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,6 +234,7 @@ pub struct OutState<'a> {
 pub struct Lowering<'a> {
     inputs: &'a [Option<TensorState<'a>>],
     outputs: &'a [Option<OutState<'a>>],
+    values: &'a [Option<&'a Value>],
     /// The autocast dtype, where autocast is on.
     pub autocast: Option<DType>,
     /// Whether the model trains (dropout draws a mask, batch norm uses the batch).
@@ -251,7 +252,19 @@ impl<'a> Lowering<'a> {
         autocast: Option<DType>,
         training: bool,
     ) -> Lowering<'a> {
-        Lowering { inputs, outputs, autocast, training, calls: Vec::new(), bound: Vec::new(), modelled: true }
+        let (calls, bound) = (Vec::new(), Vec::new());
+        Lowering { inputs, outputs, values: &[], autocast, training, calls, bound, modelled: true }
+    }
+
+    /// The same with what inference folded of each input: indices, ratios, modes that decide what runs.
+    pub fn with_values(mut self, values: &'a [Option<&'a Value>]) -> Lowering<'a> {
+        self.values = values;
+        self
+    }
+
+    /// The folded elements of input `i`.
+    pub fn value(&self, i: usize) -> Option<&'a Value> {
+        self.values.get(i).copied().flatten()
     }
 
     /// Input `i`, unless it is omitted.
