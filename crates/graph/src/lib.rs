@@ -30,7 +30,7 @@ pub use infer::{Binding, Infer, Inferred, infer};
 pub use lowering::{
     Autocast, Call, Grad, Lowering, Operand, OutDtype, OutState, Output, Place, Saved, TensorState, View,
 };
-pub use op::{Op, OpSpec, UnknownOp, find_op};
+pub use op::{Build, Op, OpSpec, UnknownOp, find_op};
 pub use shape::Shape;
 pub use types::{TensorType, Type};
 pub use value::{Num, Value};
