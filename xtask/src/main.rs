@@ -1,2 +1,41 @@
-//! Everything a person or CI runs.
-fn main() {}
+//! Everything a person or CI runs: `cargo xtask test`, `cargo xtask accuracy`, `cargo xtask peers`.
+//!
+//! This program stays small so that it compiles in seconds; what needs memfit itself lives in `xtask/lab`, which is
+//! built with optimisation and started from here.
+#![allow(clippy::print_stdout)]
+
+mod checks;
+mod command;
+mod setup;
+mod tidy;
+mod tree;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Everything a person or CI runs on memfit")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Sets up what is missing, runs every check and lists all that failed
+    Test(checks::Options),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Test(options) => checks::run(&options),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
