@@ -1,1 +1,17 @@
-//! (being written)
+//! What memfit found, written for people and for programs: one file per output format.
+//!
+//! A format takes plain data (an [`Estimate`](memfit_engine::Estimate), an [`Inspection`]) and gives a string. Nothing here
+//! reads a file, asks a terminal or decides on colour: text carries ANSI styles, which the host strips where they are not
+//! wanted. Tables re-add to their totals as shown, not only in exact bytes ([`amounts`]).
+
+pub mod amounts;
+mod fold;
+pub mod inspect;
+pub mod json;
+#[cfg(test)]
+mod sample;
+pub mod text;
+mod words;
+
+pub use fold::{Depth, Fold, Group, fold};
+pub use inspect::Inspection;

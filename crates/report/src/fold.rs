@@ -1,0 +1,212 @@
+//! Layers folded by module path, so that a table of a thousand layers fits on a screen and still re-adds to its totals.
+//!
+//! `encoder.layer.3.attention.query` at depth 3 belongs to `encoder.layer.3`. Without a depth it is the deepest at which
+//! everything fits. If there are still too many groups the largest at the peak stay, and the rest becomes one more group.
+
+use crate::words;
+use memfit_engine::{Breakdown, LayerRow};
+use memfit_graph::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many components of a module path tell layers apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// As many as fit.
+    #[default]
+    Auto,
+    /// This many.
+    At(usize),
+    /// All: one group per layer.
+    All,
+}
+
+/// Layers that share the beginning of their module path.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// What they share.
+    pub name: String,
+    /// How many layers there are.
+    pub layers: usize,
+    /// Their operator types with how often each occurs, the most frequent first.
+    pub ops: Vec<(String, usize)>,
+    /// The output shapes of the last one.
+    pub output_shapes: Vec<Vec<u64>>,
+    /// Elements of their parameters.
+    pub parameters: u64,
+    /// Bytes first kept for backward by them.
+    pub saved: Bytes,
+    /// Bytes alive at the peak.
+    pub at_peak: Breakdown,
+}
+
+/// The groups to show.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fold {
+    /// In forward order.
+    pub groups: Vec<Group>,
+    /// All that are not shown, if there are any.
+    pub other: Option<Group>,
+}
+
+/// Folds layers so that at most `top` groups are shown.
+pub fn fold(layers: &[LayerRow], depth: Depth, top: usize) -> Fold {
+    let top = top.max(1);
+    let depth = match depth {
+        Depth::All => usize::MAX,
+        Depth::At(n) => n.max(1),
+        Depth::Auto => deepest_that_fits(layers, top),
+    };
+    let mut groups = group(layers, depth);
+    if groups.len() <= top {
+        return Fold { groups, other: None };
+    }
+    let mut by_size: Vec<usize> = (0..groups.len()).collect();
+    by_size.sort_by_key(|i| std::cmp::Reverse((groups[*i].at_peak.allocated(), groups[*i].saved)));
+    let shown: BTreeSet<usize> = by_size.into_iter().take(top).collect();
+    let mut other = Group::default();
+    let mut hidden = 0;
+    let mut index = 0..;
+    groups.retain(|g| {
+        let keep = index.next().is_some_and(|i| shown.contains(&i));
+        if !keep {
+            other.absorb(g);
+            hidden += 1;
+        }
+        keep
+    });
+    other.name = if hidden == 1 { "1 other".into() } else { format!("{hidden} others") };
+    other.output_shapes.clear();
+    Fold { groups, other: Some(other) }
+}
+
+fn deepest_that_fits(layers: &[LayerRow], top: usize) -> usize {
+    let longest = layers.iter().map(|l| components(&l.name).count()).max().unwrap_or(1);
+    let fits = |depth: &usize| {
+        let keys: BTreeSet<&str> = layers.iter().map(|l| prefix(&l.name, *depth)).collect();
+        keys.len() <= top
+    };
+    (1..=longest).take_while(fits).last().unwrap_or(1)
+}
+
+fn group(layers: &[LayerRow], depth: usize) -> Vec<Group> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut groups: Vec<Group> = Vec::new();
+    for (i, layer) in layers.iter().enumerate() {
+        // One group per row where nothing is folded, even if two rows have one name.
+        let name = prefix(&layer.name, depth);
+        let at = match places.get(name) {
+            Some(at) if depth != usize::MAX => *at,
+            _ => {
+                places.insert(name, groups.len());
+                groups.push(Group { name: name.to_owned(), ..Group::default() });
+                groups.len() - 1
+            }
+        };
+        debug_assert!(depth != usize::MAX || at == i);
+        groups[at].absorb(&Group {
+            name: String::new(),
+            layers: 1,
+            ops: vec![(layer.op.clone(), 1)],
+            output_shapes: layer.output_shapes.clone(),
+            parameters: layer.parameters,
+            saved: layer.saved_bytes,
+            at_peak: layer.at_peak,
+        });
+    }
+    groups
+}
+
+impl Group {
+    fn absorb(&mut self, other: &Group) {
+        self.layers += other.layers;
+        for (op, count) in &other.ops {
+            match self.ops.iter_mut().find(|(name, _)| name == op) {
+                Some((_, n)) => *n += count,
+                None => self.ops.push((op.clone(), *count)),
+            }
+        }
+        self.ops.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        if !other.output_shapes.is_empty() {
+            self.output_shapes.clone_from(&other.output_shapes);
+        }
+        self.parameters = self.parameters.saturating_add(other.parameters);
+        self.saved += other.saved;
+        for (category, bytes) in words::categories(&other.at_peak) {
+            self.at_peak.add(category, bytes);
+        }
+    }
+}
+
+/// The parts of a module path, as (start, end) in it. Dots separate modules, slashes what the older exporter writes.
+fn components(name: &str) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = 0;
+    name.split(['.', '/']).filter_map(move |part| {
+        let here = start;
+        start += part.len() + 1;
+        (!part.is_empty()).then_some((here, here + part.len()))
+    })
+}
+
+/// The first `depth` parts of a module path.
+fn prefix(name: &str, depth: usize) -> &str {
+    match components(name).nth(depth.saturating_sub(1)) {
+        Some((_, end)) => name.get(..end).unwrap_or(name),
+        None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layers(names: &[(&str, u64)]) -> Vec<LayerRow> {
+        let row = |(name, size): &(&str, u64)| LayerRow {
+            name: (*name).into(),
+            op: "Conv".into(),
+            parameters: *size,
+            saved_bytes: Bytes(*size),
+            at_peak: Breakdown { activations: Bytes(*size), ..Breakdown::default() },
+            ..LayerRow::default()
+        };
+        names.iter().map(row).collect()
+    }
+
+    fn names(fold: &Fold) -> Vec<&str> {
+        fold.groups.iter().chain(&fold.other).map(|g| &*g.name).collect()
+    }
+
+    #[test]
+    fn paths_fold_at_a_depth_and_the_deepest_that_fits_is_chosen() {
+        let rows = layers(&[("stem", 1), ("a.0.x", 2), ("a.0.y", 3), ("a.1.x", 4), ("/b/c/Conv", 5)]);
+        assert_eq!(names(&fold(&rows, Depth::At(1), 9)), ["stem", "a", "/b"]);
+        assert_eq!(names(&fold(&rows, Depth::Auto, 4)), ["stem", "a.0", "a.1", "/b/c"]);
+        assert_eq!(names(&fold(&rows, Depth::Auto, 5)), ["stem", "a.0.x", "a.0.y", "a.1.x", "/b/c/Conv"]);
+        let folded = fold(&rows, Depth::At(2), 9);
+        assert_eq!(
+            (folded.groups[1].layers, folded.groups[1].ops[0].1, folded.groups[1].parameters),
+            (2, 2, 5)
+        );
+    }
+
+    #[test]
+    fn the_largest_stay_and_the_rest_re_adds() {
+        let rows = layers(&[("a", 1), ("b", 5), ("c", 2), ("d", 9)]);
+        let folded = fold(&rows, Depth::All, 2);
+        assert_eq!(names(&folded), ["b", "d", "2 others"]);
+        let total: Bytes = folded.groups.iter().chain(&folded.other).map(|g| g.at_peak.allocated()).sum();
+        assert_eq!(total, Bytes(17));
+    }
+
+    #[test]
+    fn odd_names_do_not_panic() {
+        let rows = layers(&[("", 1), ("...", 1), ("/", 1), ("é.ü/ö", 1), ("a..b", 1)]);
+        for depth in [Depth::Auto, Depth::All, Depth::At(0), Depth::At(1), Depth::At(7)] {
+            for top in [0, 1, 3, 100] {
+                let folded = fold(&rows, depth, top);
+                assert_eq!(folded.groups.iter().chain(&folded.other).map(|g| g.layers).sum::<usize>(), 5);
+            }
+        }
+        assert_eq!(prefix("é.ü/ö", 2), "é.ü");
+        assert_eq!(fold(&[], Depth::Auto, 5), Fold::default());
+    }
+}

@@ -1,0 +1,261 @@
+//! An estimate as JSON, schema version 1 (`docs/estimate.schema.json`): integers in keys that end in `_bytes`, categories
+//! that re-add to the peak, the plan and the assumptions it was made under.
+//!
+//! Keys are only ever added within a version; a key is left out until memfit can say it, never filled with a guess.
+
+use crate::words;
+use memfit_engine::{Breakdown, Estimate, LayerRow};
+use memfit_graph::Bytes;
+use serde::Serialize;
+
+/// The version of the schema that [`estimate`] writes.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// The estimate as indented JSON, with a line break at the end.
+pub fn estimate(e: &Estimate) -> String {
+    to_text(&document(e))
+}
+
+pub(crate) fn to_text(value: &impl Serialize) -> String {
+    // Serialising plain data into a string fails only on maps with keys that are not text, of which there are none.
+    let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// Which program wrote it.
+#[derive(Serialize)]
+pub(crate) struct Tool {
+    name: &'static str,
+    version: &'static str,
+}
+
+pub(crate) const TOOL: Tool = Tool { name: "memfit", version: env!("CARGO_PKG_VERSION") };
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema_version: u32,
+    tool: Tool,
+    model: Model<'a>,
+    plan: Plan<'a>,
+    peak: Peak<'a>,
+    breakdown: State,
+    saved_for_backward_bytes: u64,
+    layers: Vec<Layer<'a>>,
+    largest: Vec<Tensor<'a>>,
+    unknown: &'a [String],
+    assumptions: &'a [String],
+    warnings: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Model<'a> {
+    name: &'a str,
+    format: &'a str,
+    parameters_trainable: u64,
+    parameters_frozen: u64,
+    buffers: u64,
+    operators: u64,
+}
+
+#[derive(Serialize)]
+struct Plan<'a> {
+    batch_size: Option<u64>,
+    framework: &'static str,
+    precision: &'static str,
+    optimizer: &'a str,
+    optimizer_impl: &'static str,
+    mode: &'static str,
+    weight_decay: bool,
+    accumulate: u32,
+    checkpoint: &'static str,
+    freeze: &'a [String],
+    keep_gradients: bool,
+    loss: &'static str,
+    ema: bool,
+    master_weights: bool,
+    assume_batchnorm: bool,
+    as_fake_tensors: bool,
+}
+
+#[derive(Serialize)]
+struct Peak<'a> {
+    allocated_bytes: u64,
+    reserved_bytes: u64,
+    device_bytes: u64,
+    phase: &'static str,
+    layer: &'a str,
+    device_low_bytes: u64,
+    device_high_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct State {
+    parameters_bytes: u64,
+    buffers_bytes: u64,
+    gradients_bytes: u64,
+    optimizer_bytes: u64,
+    activations_bytes: u64,
+    activation_gradients_bytes: u64,
+    workspace_bytes: u64,
+    inputs_bytes: u64,
+    transients_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocator_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Layer<'a> {
+    name: &'a str,
+    op: &'a str,
+    output_shapes: &'a [Vec<u64>],
+    parameters: u64,
+    parameter_bytes: u64,
+    gradient_bytes: u64,
+    optimizer_bytes: u64,
+    saved_bytes: u64,
+    workspace_bytes: u64,
+    at_peak: State,
+}
+
+#[derive(Serialize)]
+struct Tensor<'a> {
+    name: &'a str,
+    layer: &'a str,
+    category: &'static str,
+    bytes: u64,
+}
+
+fn document(e: &Estimate) -> Document<'_> {
+    let (m, p, peak) = (&e.model, &e.plan, &e.peak);
+    Document {
+        schema_version: SCHEMA_VERSION,
+        tool: TOOL,
+        model: Model {
+            name: &m.name,
+            format: &m.format,
+            parameters_trainable: m.parameters_trainable,
+            parameters_frozen: m.parameters_frozen,
+            buffers: m.buffers,
+            operators: m.operators,
+        },
+        plan: Plan {
+            batch_size: e.batch_size,
+            framework: words::framework(p.framework),
+            precision: words::precision(p.precision),
+            optimizer: &p.optimizer,
+            optimizer_impl: words::optimizer_impl(p.optimizer_impl),
+            mode: words::mode(p.mode),
+            weight_decay: p.weight_decay,
+            accumulate: p.accumulate,
+            checkpoint: words::checkpoint(p.checkpoint),
+            freeze: &p.freeze,
+            keep_gradients: p.keep_gradients,
+            loss: words::loss(p.loss),
+            ema: p.ema,
+            master_weights: p.master_weights,
+            assume_batchnorm: p.assume_batchnorm,
+            as_fake_tensors: p.as_fake_tensors,
+        },
+        peak: Peak {
+            allocated_bytes: peak.allocated.0,
+            reserved_bytes: peak.reserved.0,
+            device_bytes: peak.device.0,
+            phase: words::phase(peak.phase),
+            layer: &peak.layer,
+            device_low_bytes: peak.device_low.0,
+            device_high_bytes: peak.device_high.0,
+        },
+        breakdown: state(&e.breakdown, true),
+        saved_for_backward_bytes: e.saved_for_backward.0,
+        layers: e.layers.iter().map(layer).collect(),
+        largest: e.largest.iter().map(tensor).collect(),
+        unknown: &e.unknown,
+        assumptions: &e.assumptions,
+        warnings: &e.warnings,
+    }
+}
+
+/// What is beyond live tensors belongs to the process as a whole, so a layer's state does not have it.
+fn state(b: &Breakdown, process: bool) -> State {
+    let process = |bytes: Bytes| process.then_some(bytes.0);
+    State {
+        parameters_bytes: b.parameters.0,
+        buffers_bytes: b.buffers.0,
+        gradients_bytes: b.gradients.0,
+        optimizer_bytes: b.optimizer.0,
+        activations_bytes: b.activations.0,
+        activation_gradients_bytes: b.activation_gradients.0,
+        workspace_bytes: b.workspace.0,
+        inputs_bytes: b.inputs.0,
+        transients_bytes: b.transients.0,
+        allocator_bytes: process(b.allocator),
+        context_bytes: process(b.context),
+    }
+}
+
+fn layer(l: &LayerRow) -> Layer<'_> {
+    Layer {
+        name: &l.name,
+        op: &l.op,
+        output_shapes: &l.output_shapes,
+        parameters: l.parameters,
+        parameter_bytes: l.parameter_bytes.0,
+        gradient_bytes: l.gradient_bytes.0,
+        optimizer_bytes: l.optimizer_bytes.0,
+        saved_bytes: l.saved_bytes.0,
+        workspace_bytes: l.workspace_bytes.0,
+        at_peak: state(&l.at_peak, false),
+    }
+}
+
+fn tensor(t: &memfit_engine::LiveTensor) -> Tensor<'_> {
+    Tensor { name: &t.label, layer: &t.layer, category: words::category(t.category), bytes: t.bytes.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+    use serde_json::Value;
+
+    fn sum(state: &Value) -> u64 {
+        state.as_object().unwrap().values().map(|v| v.as_u64().unwrap()).sum()
+    }
+
+    #[test]
+    fn categories_and_layers_re_add() {
+        let e = sample::estimate();
+        let json: Value = serde_json::from_str(&estimate(&e)).unwrap();
+        let peak = |key: &str| json["peak"][key].as_u64().unwrap();
+        let process = |key: &str| json["breakdown"][key].as_u64().unwrap();
+        assert_eq!(sum(&json["breakdown"]), peak("device_bytes"));
+        assert_eq!(peak("reserved_bytes") + process("context_bytes"), peak("device_bytes"));
+        assert_eq!(peak("allocated_bytes") + process("allocator_bytes"), peak("reserved_bytes"));
+        let layers: u64 = json["layers"].as_array().unwrap().iter().map(|l| sum(&l["at_peak"])).sum();
+        assert_eq!(layers, peak("allocated_bytes"));
+    }
+
+    #[test]
+    fn keys_are_the_documented_ones_in_order() {
+        let text = estimate(&sample::estimate());
+        let mut at = 0;
+        for key in [
+            "schema_version",
+            "tool",
+            "model",
+            "plan",
+            "peak",
+            "breakdown",
+            "saved_for_backward_bytes",
+            "layers",
+        ] {
+            let found = text.find(&format!("\n  \"{key}\"")).unwrap_or_else(|| panic!("{key} is missing"));
+            assert!(found >= at, "{key} is out of order");
+            at = found;
+        }
+        assert!(!text.contains("\"fit\""), "there is no verdict without a GPU");
+    }
+}

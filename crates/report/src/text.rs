@@ -1,0 +1,135 @@
+//! An estimate as text for a terminal: the peak, what it consists of, the layers, the largest tensors, and what was assumed.
+//!
+//! Every table re-adds to its total as shown. Text carries ANSI styles; a host strips them where they are not wanted.
+
+mod layers;
+mod peak;
+pub(crate) mod style;
+pub(crate) mod table;
+
+use crate::{Depth, amounts, words};
+use memfit_engine::Estimate;
+use style::{HEAD, WARN};
+use table::printable;
+
+/// How much is shown, and how wide.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// How far module paths are folded.
+    pub depth: Depth,
+    /// At most this many layers or groups of them.
+    pub top: usize,
+    /// At most this many of the largest tensors.
+    pub tensors: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { width: 100, depth: Depth::Auto, top: 20, tensors: 8 }
+    }
+}
+
+/// The whole report.
+pub fn estimate(e: &Estimate, options: &Options) -> String {
+    // Tables narrower than this cannot show their numbers.
+    let options = Options { width: options.width.max(60), ..*options };
+    let mut out = header(e, options.width);
+    out.push('\n');
+    peak::write(&mut out, e, options.width);
+    layers::write(&mut out, e, &options);
+    layers::write_tensors(&mut out, e, &options);
+    unknown(&mut out, e, options.width);
+    list(&mut out, "Warnings", WARN, &e.warnings, options.width);
+    list(&mut out, "Assumptions", HEAD, &e.assumptions, options.width);
+    out
+}
+
+fn header(e: &Estimate, width: usize) -> String {
+    let m = &e.model;
+    let mut facts =
+        vec![m.format.clone(), format!("{} parameters", amounts::grouped(m.parameters_trainable))];
+    if m.parameters_frozen > 0 {
+        facts.push(format!("{} frozen", amounts::grouped(m.parameters_frozen)));
+    }
+    if m.buffers > 0 {
+        facts.push(format!("{} buffer values", amounts::grouped(m.buffers)));
+    }
+    facts.push(format!("{} operators", amounts::grouped(m.operators)));
+    let mut out = format!("{HEAD}{}{HEAD:#}\n", printable(&e.model.name));
+    flow(&mut out, &facts, width);
+    flow(&mut out, &words::plan(e), width);
+    out
+}
+
+/// Facts in a row with dots between them, on as many lines as they need.
+pub(crate) fn flow(out: &mut String, facts: &[String], width: usize) {
+    use unicode_width::UnicodeWidthStr;
+    let mut used = 0;
+    for fact in facts {
+        let fact = printable(fact);
+        let needed = fact.width();
+        if used > 0 && used + 3 + needed <= width {
+            out.push_str(" · ");
+            used += 3;
+        } else if used > 0 {
+            out.push('\n');
+            used = 0;
+        }
+        out.push_str(&fact);
+        used += needed;
+    }
+    out.push('\n');
+}
+
+fn unknown(out: &mut String, e: &Estimate, width: usize) {
+    if e.unknown.is_empty() {
+        return;
+    }
+    let n = e.unknown.len();
+    let (them, have) = if n == 1 { ("operator", "has") } else { ("operators", "have") };
+    out.push_str(&format!("\n{WARN}Lower bound{WARN:#}\n"));
+    bullet(
+        out,
+        &format!("{n} {them} {have} no rule, so what they need is missing from the numbers above:"),
+        width,
+    );
+    for name in &e.unknown {
+        bullet(out, &format!("  {}", printable(name)), width);
+    }
+}
+
+/// A headed list, wrapped to the width.
+pub(crate) fn list(out: &mut String, title: &str, style: anstyle::Style, items: &[String], width: usize) {
+    if items.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{style}{title}{style:#}\n"));
+    for item in items {
+        bullet(out, &format!("- {}", printable(item)), width);
+    }
+}
+
+/// One item, its further lines indented below its first.
+fn bullet(out: &mut String, text: &str, width: usize) {
+    use unicode_width::UnicodeWidthStr;
+    let mut used = 0;
+    let indent = text.len() - text.trim_start().len();
+    out.push_str(&" ".repeat(indent));
+    for word in text.split_whitespace() {
+        let needed = word.width() + usize::from(used > 0);
+        if used > 0 && indent + used + needed > width {
+            out.push_str(&format!("\n{}", " ".repeat(indent + 2)));
+            used = 2;
+        } else if used > 0 {
+            out.push(' ');
+        }
+        out.push_str(word);
+        used += needed;
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! The words that formats share: how a plan, a phase or a category is called.
+
+use memfit_engine::{
+    Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, OptimizerImpl, Phase, Precision,
+};
+use memfit_graph::Bytes;
+
+pub(crate) fn framework(f: Framework) -> &'static str {
+    match f {
+        Framework::Pytorch => "pytorch",
+        Framework::Tensorflow => "tensorflow",
+        Framework::Burn => "burn",
+    }
+}
+
+pub(crate) fn precision(p: Precision) -> &'static str {
+    match p {
+        Precision::Fp32 => "fp32",
+        Precision::MixedFp16 => "mixed-fp16",
+        Precision::MixedBf16 => "mixed-bf16",
+        Precision::Fp16 => "fp16",
+        Precision::Bf16 => "bf16",
+    }
+}
+
+pub(crate) fn mode(m: Mode) -> &'static str {
+    match m {
+        Mode::Train => "train",
+        Mode::Infer => "infer",
+    }
+}
+
+pub(crate) fn optimizer_impl(o: OptimizerImpl) -> &'static str {
+    match o {
+        OptimizerImpl::Foreach => "foreach",
+        OptimizerImpl::Fused => "fused",
+        OptimizerImpl::Loop => "loop",
+    }
+}
+
+pub(crate) fn checkpoint(c: Checkpoint) -> &'static str {
+    match c {
+        Checkpoint::None => "none",
+        Checkpoint::Block => "block",
+        Checkpoint::Full => "full",
+    }
+}
+
+pub(crate) fn loss(l: Loss) -> &'static str {
+    match l {
+        Loss::Auto => "auto",
+        Loss::CrossEntropy => "cross-entropy",
+        Loss::Mse => "mse",
+        Loss::Bce => "bce",
+        Loss::None => "none",
+    }
+}
+
+/// As a key: `optimizer_step`.
+pub(crate) fn phase(p: Phase) -> &'static str {
+    match p {
+        Phase::Setup => "setup",
+        Phase::Forward => "forward",
+        Phase::Backward => "backward",
+        Phase::OptimizerStep => "optimizer_step",
+    }
+}
+
+pub(crate) fn category(c: Category) -> &'static str {
+    match c {
+        Category::Parameter => "parameters",
+        Category::Buffer => "buffers",
+        Category::Gradient => "gradients",
+        Category::OptimizerState => "optimizer state",
+        Category::Activation => "activations",
+        Category::ActivationGradient => "activation gradients",
+        Category::Workspace => "workspace",
+        Category::Input => "inputs",
+        Category::Transient => "transients",
+    }
+}
+
+/// The categories that re-add to allocated bytes, in the order of the step.
+pub(crate) fn categories(b: &Breakdown) -> [(Category, Bytes); 9] {
+    [
+        (Category::Parameter, b.parameters),
+        (Category::Buffer, b.buffers),
+        (Category::Gradient, b.gradients),
+        (Category::OptimizerState, b.optimizer),
+        (Category::Activation, b.activations),
+        (Category::ActivationGradient, b.activation_gradients),
+        (Category::Workspace, b.workspace),
+        (Category::Input, b.inputs),
+        (Category::Transient, b.transients),
+    ]
+}
+
+/// The plan in one line: `train · pytorch · fp32 · adam (foreach) · batch 32`, then whatever differs from the default.
+pub(crate) fn plan(e: &Estimate) -> Vec<String> {
+    let plan = &e.plan;
+    let mut parts =
+        vec![mode(plan.mode).to_owned(), framework(plan.framework).into(), precision(plan.precision).into()];
+    if plan.mode == Mode::Train {
+        parts.push(format!("{} ({})", plan.optimizer, optimizer_impl(plan.optimizer_impl)));
+    }
+    parts.extend(e.batch_size.map(|n| format!("batch {n}")));
+    let mut rest = |differs: bool, text: String| {
+        if differs {
+            parts.push(text);
+        }
+    };
+    rest(plan.accumulate > 1, format!("{} micro-batches a step", plan.accumulate));
+    rest(plan.checkpoint != Checkpoint::None, format!("checkpoint {}", checkpoint(plan.checkpoint)));
+    rest(!plan.freeze.is_empty(), format!("frozen {}", plan.freeze.join(" ")));
+    rest(plan.weight_decay, "weight decay".into());
+    rest(plan.keep_gradients, "gradients kept".into());
+    rest(plan.loss != Loss::Auto, format!("loss {}", loss(plan.loss)));
+    rest(plan.ema, "averaged weights".into());
+    rest(plan.master_weights, "master weights".into());
+    rest(plan.assume_batchnorm, "batch norms assumed".into());
+    parts
+}
