@@ -32,6 +32,8 @@ pub enum Role {
     Input,
     /// Stored in the file: a parameter, a buffer or a constant. Which of them follows from how it is used.
     Initializer,
+    /// Written into the graph as a constant, not stored as a weight.
+    Constant,
     /// Made by a node.
     Intermediate,
 }

@@ -173,7 +173,7 @@ fn run(
         rebatched: before.is_some(),
     };
     inferred.types.extend(graph.tensors.iter().map(|t| match t.role {
-        Role::Initializer => t.declared.clone(),
+        Role::Initializer | Role::Constant => t.declared.clone(),
         Role::Input | Role::Intermediate => Type::Unknown,
     }));
     let fed = graph.inputs.iter().zip(inputs);

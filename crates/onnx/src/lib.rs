@@ -1,1 +1,65 @@
-//! (being written)
+//! ONNX models as memfit graphs.
+//!
+//! ```text
+//! stream ── wire: fields, seeking over weights ── slim: messages without payloads ── generated code
+//!        ── builder, nodes, bodies, functions: names become tensors, calls become nodes ── Graph
+//! ```
+//!
+//! Weights are never read: a file costs what its structure costs, however large it is. A file can be damaged or
+//! hostile; the importer bounds what it may ask for and reports all problems it finds together.
+
+mod attributes;
+mod bodies;
+mod builder;
+mod frame;
+mod functions;
+mod import;
+mod nodes;
+mod scope;
+mod slim;
+mod sniff;
+mod tensor;
+mod types;
+mod wire;
+
+use memfit_graph::{Graph, Problem};
+use std::io::{Cursor, Read, Seek};
+
+/// An imported model.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Its graph, functions inlined.
+    pub graph: Graph,
+    /// What wrote the file, with its version: `pytorch 2.5.1`.
+    pub producer: String,
+    /// The version of the default operator set.
+    pub opset: i64,
+    /// The version of the file format.
+    pub ir_version: i64,
+    /// Nodes in the file, those of bodies and functions included.
+    pub operators: u64,
+    /// What is odd but does no harm.
+    pub warnings: Vec<Problem>,
+}
+
+/// Imports a model from memory.
+///
+/// # Errors
+/// All problems of the file.
+pub fn import(bytes: &[u8]) -> Result<Model, Vec<Problem>> {
+    import_from(Cursor::new(bytes))
+}
+
+/// Imports a model from a stream, reading its structure and seeking over its weights.
+///
+/// # Errors
+/// All problems of the file.
+pub fn import_from<R: Read + Seek>(mut reader: R) -> Result<Model, Vec<Problem>> {
+    let mut source = wire::Source::new(&mut reader).map_err(|fault| vec![fault.problem()])?;
+    let head = source.take(source.len().min(1024)).map_err(|fault| vec![fault.problem()])?;
+    if let Some((what, hint)) = sniff::not_a_model(&head) {
+        return Err(vec![Problem::new("file", format!("expected an ONNX model, found {what}")).hint(hint)]);
+    }
+    source.go(0).map_err(|fault| vec![fault.problem()])?;
+    import::model(&mut source)
+}

@@ -1,0 +1,74 @@
+//! Where a node stands: which names, attributes and operator versions it sees.
+
+use crate::import::Opsets;
+use memfit_graph::{Attribute, TensorId};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// An attribute with the tensors that its bodies read from the graph it was written in.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    pub(crate) attribute: Attribute,
+    pub(crate) captures: Vec<TensorId>,
+    /// The nesting depth of that graph.
+    pub(crate) depth: u32,
+}
+
+/// The surroundings of a node.
+pub(crate) struct Frame<'o> {
+    pub(crate) opsets: &'o Opsets,
+    /// In a function: what its attributes are in this call.
+    pub(crate) attributes: HashMap<String, Bound>,
+    /// In a function's own nodes: its names. `None` stands for an optional input that the call omits.
+    pub(crate) names: Option<HashMap<String, Option<TensorId>>>,
+    /// In a body inside a function: names of optional inputs that the call omits.
+    pub(crate) absent: HashSet<String>,
+    /// In a function: the name of the call, which becomes part of the names inside.
+    pub(crate) prefix: String,
+    /// In a function: the module path of the call, for nodes that have none of their own.
+    pub(crate) scope: Arc<str>,
+    /// How many nodes were read, for the names of those without one.
+    pub(crate) index: usize,
+}
+
+impl<'o> Frame<'o> {
+    /// The model's own graph.
+    pub(crate) fn root(opsets: &'o Opsets) -> Frame<'o> {
+        Frame {
+            opsets,
+            attributes: HashMap::new(),
+            names: None,
+            absent: HashSet::new(),
+            prefix: String::new(),
+            scope: "".into(),
+            index: 0,
+        }
+    }
+
+    /// A body of one of this frame's nodes.
+    pub(crate) fn body(&self) -> Frame<'o> {
+        let omitted =
+            self.names.iter().flatten().filter(|(_, id)| id.is_none()).map(|(name, _)| name.clone());
+        Frame {
+            attributes: self.attributes.clone(),
+            absent: self.absent.iter().cloned().chain(omitted).collect(),
+            prefix: self.prefix.clone(),
+            scope: Arc::clone(&self.scope),
+            ..Frame::root(self.opsets)
+        }
+    }
+
+    /// The version of the operators of a domain.
+    pub(crate) fn version(&self, domain: &str) -> i64 {
+        let domain = if domain == "ai.onnx" { "" } else { domain };
+        self.opsets.get(domain).copied().unwrap_or(1)
+    }
+
+    /// The name that a node gets in the graph.
+    pub(crate) fn node_name(&mut self, name: &str, op: &str) -> String {
+        let index = self.index;
+        self.index += 1;
+        let own = if name.is_empty() { format!("{op}_{index}") } else { name.to_owned() };
+        if self.prefix.is_empty() { own } else { format!("{}/{}", self.prefix, own.trim_start_matches('/')) }
+    }
+}

@@ -1,0 +1,229 @@
+//! What all graphs of one import share: opsets, functions, problems and the limits on what a file may ask for.
+
+use crate::Model;
+use crate::builder::Builder;
+use crate::frame::Frame;
+use crate::functions::{self, Key};
+use crate::slim::{self, Kind};
+use crate::wire::{Content, Fault, Source};
+use crate::{bodies, nodes, tensor};
+use memfit_graph::Problem;
+use onnx_protobuf::{
+    FunctionProto, NodeProto, OperatorSetIdProto, SparseTensorProto, TensorProto, ValueInfoProto,
+};
+use protobuf::Message;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Nodes of a model, bodies and inlined functions included: beyond any real one, and still a few seconds.
+const MAX_NODES: u64 = 2_000_000;
+
+/// Reading stops after this many problems.
+const MAX_PROBLEMS: usize = 1000;
+
+/// Versions of operator sets by domain; the default domain is `""`.
+pub(crate) type Opsets = HashMap<String, i64>;
+
+/// The state of one import.
+#[derive(Default)]
+pub(crate) struct Import {
+    problems: Vec<Problem>,
+    pub(crate) warnings: Vec<Problem>,
+    pub(crate) functions: HashMap<Key, Rc<FunctionProto>>,
+    /// The functions that are being inlined, outermost first.
+    pub(crate) calls: Vec<Key>,
+    nodes: u64,
+    stopped: bool,
+}
+
+impl Import {
+    /// Takes a problem; too many of them end the import.
+    pub(crate) fn problem(&mut self, problem: Problem) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        } else if !self.stopped {
+            self.stopped = true;
+            self.problems
+                .push(Problem::new("model", "there are more problems than these; reading stopped here"));
+        }
+    }
+
+    /// Takes problems.
+    pub(crate) fn problems(&mut self, problems: Vec<Problem>) {
+        problems.into_iter().for_each(|p| self.problem(p));
+    }
+
+    /// Counts a node; `false` where there are too many and reading has to stop.
+    pub(crate) fn count_node(&mut self) -> bool {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES && !self.stopped {
+            let message = format!("it has more than {MAX_NODES} nodes once its functions are inlined");
+            self.problem(
+                Problem::new("model", message).hint("functions that call functions multiply; simplify it"),
+            );
+            self.stopped = true;
+        }
+        !self.stopped
+    }
+
+    /// Whether reading has to stop.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stopped
+    }
+}
+
+/// The parts of a `ModelProto`, its graphs not read yet.
+#[derive(Default)]
+struct Outline {
+    ir_version: i64,
+    producer: [String; 2],
+    opsets: Opsets,
+    graphs: Vec<(u64, u64)>,
+}
+
+/// Reads a whole model.
+pub(crate) fn model(source: &mut Source<'_>) -> Result<Model, Vec<Problem>> {
+    let mut cx = Import::default();
+    match read(source, &mut cx) {
+        Ok(model) if cx.problems.is_empty() => Ok(Model { warnings: cx.warnings, ..model }),
+        Ok(_) => Err(cx.problems),
+        Err(fault) => {
+            cx.problems.push(fault.problem());
+            Err(cx.problems)
+        }
+    }
+}
+
+fn read(source: &mut Source<'_>, cx: &mut Import) -> Result<Model, Fault> {
+    let mut operators = 0;
+    let outline = outline(source, cx, &mut operators)?;
+    if outline.graphs.is_empty() {
+        return Err(Fault::Malformed { at: source.len(), what: "no graph in it".into() });
+    }
+    if outline.opsets.is_empty() && outline.ir_version >= 3 {
+        let message = "expected the versions of its operators (opset_import), found none";
+        cx.problem(Problem::new("model", message).hint("the file may be cut off; export it again"));
+    }
+    let mut builder = Builder::default();
+    let mut frame = Frame::root(&outline.opsets);
+    for (start, len) in &outline.graphs {
+        source.go(*start)?;
+        graph(source, *len, &mut builder, &mut frame, cx, &mut operators)?;
+    }
+    let (graph, _) = builder.finish(cx);
+    let [name, version] = &outline.producer;
+    Ok(Model {
+        graph,
+        producer: format!("{name} {version}").trim().to_owned(),
+        opset: outline.opsets.get("").copied().unwrap_or(1),
+        ir_version: outline.ir_version,
+        operators,
+        warnings: Vec::new(),
+    })
+}
+
+fn outline(source: &mut Source<'_>, cx: &mut Import, operators: &mut u64) -> Result<Outline, Fault> {
+    let mut outline = Outline::default();
+    let end = source.len();
+    while let Some(field) = source.field(end)? {
+        match (field.number, field.content) {
+            (1, Content::Varint(n)) => outline.ir_version = n as i64,
+            (2 | 3, Content::Bytes(n)) if n <= 4096 => {
+                let text = String::from_utf8_lossy(&source.take(n)?).into_owned();
+                outline.producer[field.number as usize - 2] = text;
+            }
+            (7, Content::Bytes(n)) => {
+                outline.graphs.push((source.at(), n));
+                source.go(source.at() + n)?;
+            }
+            (8, Content::Bytes(n)) if n <= 4096 => {
+                let at = source.at();
+                let import: OperatorSetIdProto = parse(at, &source.take(n)?)?;
+                add_opset(&mut outline.opsets, &import);
+            }
+            (25, Content::Bytes(n)) => {
+                let function: FunctionProto = message(source, Kind::Function, n)?;
+                *operators += function.node.iter().map(bodies::count).sum::<u64>();
+                functions::define(function, cx);
+            }
+            (_, Content::Bytes(n)) => source.go(source.at() + n)?,
+            _ => {}
+        }
+    }
+    Ok(outline)
+}
+
+/// Adds an `opset_import`.
+pub(crate) fn add_opset(opsets: &mut Opsets, import: &OperatorSetIdProto) {
+    let domain = if import.domain == "ai.onnx" { "" } else { import.domain.as_str() };
+    opsets.insert(domain.to_owned(), import.version);
+}
+
+fn graph(
+    source: &mut Source<'_>,
+    len: u64,
+    builder: &mut Builder,
+    frame: &mut Frame<'_>,
+    cx: &mut Import,
+    operators: &mut u64,
+) -> Result<(), Fault> {
+    let end = source.at() + len;
+    while let Some(field) = source.field(end)? {
+        let Content::Bytes(n) = field.content else { continue };
+        if cx.stopped() {
+            return Ok(());
+        }
+        let at = source.at();
+        match field.number {
+            1 => {
+                let node: NodeProto = message(source, Kind::Node, n)?;
+                *operators += bodies::count(&node);
+                nodes::add(builder, frame, &node, cx);
+            }
+            2 => builder.graph.name = String::from_utf8_lossy(&source.take(n)?).into_owned(),
+            5 => {
+                let proto: TensorProto = message(source, Kind::Tensor, n)?;
+                add_initializer(builder, &proto, cx);
+            }
+            15 => {
+                let proto: SparseTensorProto = message(source, Kind::Sparse, n)?;
+                add_sparse_initializer(builder, &proto, cx);
+            }
+            11 => builder.input(&parse::<ValueInfoProto>(at, &source.take(n)?)?, cx),
+            12 => builder.output(&parse::<ValueInfoProto>(at, &source.take(n)?)?, cx),
+            13 => builder.value_info(parse(at, &source.take(n)?)?, cx),
+            _ => source.go(at + n)?,
+        }
+    }
+    Ok(())
+}
+
+/// Adds a stored tensor to a graph.
+pub(crate) fn add_initializer(builder: &mut Builder, proto: &TensorProto, cx: &mut Import) {
+    let mut problems = Vec::new();
+    let stored = tensor::read(&proto.name, proto, &mut problems);
+    cx.problems(problems);
+    if let Some(stored) = stored {
+        builder.initializer(&proto.name, stored, false, cx);
+    }
+}
+
+/// Adds a stored sparse tensor, whose name is that of its values.
+pub(crate) fn add_sparse_initializer(builder: &mut Builder, proto: &SparseTensorProto, cx: &mut Import) {
+    let name = proto.values.as_ref().map_or("", |v| v.name.as_str());
+    let mut problems = Vec::new();
+    let stored = tensor::read_sparse(name, proto, &mut problems);
+    cx.problems(problems);
+    if let Some(stored) = stored {
+        builder.initializer(name, stored, true, cx);
+    }
+}
+
+fn message<M: Message>(source: &mut Source<'_>, kind: Kind, len: u64) -> Result<M, Fault> {
+    let at = source.at();
+    parse(at, &slim::read(source, kind, len)?)
+}
+
+fn parse<M: Message>(at: u64, bytes: &[u8]) -> Result<M, Fault> {
+    M::parse_from_bytes(bytes).map_err(|error| Fault::Malformed { at, what: format!("damage ({error})") })
+}
