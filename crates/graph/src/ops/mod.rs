@@ -5,19 +5,64 @@
 //! attributes, shape inference, the ATen calls, and tests. Adding an operator is its file, a `mod` line and one
 //! line in [`ALL`]; a test keeps the three and the generated support table in step.
 
-use crate::{DType, Infer, OpError, OpSpec};
+use crate::{Attributes, DType, Infer, OpError, OpSpec};
 
 pub mod arithmetic;
+pub mod cast;
 pub mod concat;
+pub mod constant_of_shape;
 pub mod conv;
+pub mod expand;
+pub mod flatten;
+pub mod gather;
+pub mod identity;
+pub mod pad;
+pub mod range;
 pub mod relu;
 pub mod reshape;
+pub mod shape;
+pub mod slice;
+pub mod split;
+pub mod squeeze;
+pub mod tile;
+pub mod transpose;
+pub mod where_;
 
 mod fold;
 mod spatial;
+#[cfg(test)]
+mod testing;
 
 /// Every operator, family by family, in alphabetical order of the files.
-pub static ALL: &[&[OpSpec]] = &[arithmetic::SPECS, concat::SPECS, conv::SPECS, relu::SPECS, reshape::SPECS];
+pub static ALL: &[&[OpSpec]] = &[
+    arithmetic::SPECS,
+    cast::SPECS,
+    concat::SPECS,
+    constant_of_shape::SPECS,
+    conv::SPECS,
+    expand::SPECS,
+    flatten::SPECS,
+    gather::SPECS,
+    identity::SPECS,
+    pad::SPECS,
+    range::SPECS,
+    relu::SPECS,
+    reshape::SPECS,
+    shape::SPECS,
+    slice::SPECS,
+    split::SPECS,
+    squeeze::SPECS,
+    tile::SPECS,
+    transpose::SPECS,
+    where_::SPECS,
+];
+
+/// The element type that an attribute names by its number in `TensorProto.DataType`.
+fn dtype_attribute(a: &Attributes, name: &str) -> Result<Option<DType>, OpError> {
+    let Some(n) = a.int(name)? else { return Ok(None) };
+    let dtype = i32::try_from(n).ok().and_then(DType::from_onnx).filter(|d| *d != DType::Undefined);
+    dtype.map(Some).ok_or_else(|| OpError::attribute(name, "the number of an element type", n.to_string()))
+}
 
 /// Gives output 0 the broadcast shape of inputs 0 and 1, and the dtype of input 0 unless another is given.
 fn infer_broadcast(cx: &mut Infer<'_>, dtype: Option<DType>) -> Result<(), OpError> {
@@ -47,7 +92,7 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops");
-        let helpers = ["mod", "fold", "spatial"];
+        let helpers = ["mod", "fold", "spatial", "testing"];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))
