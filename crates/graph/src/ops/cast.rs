@@ -125,7 +125,7 @@ mod tests {
             (Some(DType::Float16), "2x3".into())
         );
         let floats = In::Value(Value::vector(DType::Float32, [1.9, -1.9]));
-        assert_eq!(folded("Cast", to(7), &[floats.clone()]).unwrap(), [1, -1]);
+        assert_eq!(folded("Cast", to(7), std::slice::from_ref(&floats)).unwrap(), [1, -1]);
         assert!(run("Cast", 13, to(99), &[float(&[2])], 1).is_err());
         assert!(run("Cast", 13, Attributes::default(), &[float(&[2])], 1).is_err());
         let old = Attributes::from([("to", Attribute::Text("DOUBLE".into()))]);
