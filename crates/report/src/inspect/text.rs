@@ -36,6 +36,7 @@ fn tensors(out: &mut String, i: &Inspection<'_>, width: usize) {
             (_, Some(node)) => node.op.name(),
             (Role::Input, None) => "input",
             (Role::Initializer, None) => "stored in the file",
+            (Role::Constant, None) => "constant",
             (Role::Intermediate, None) => "",
         };
         table.row(vec![tensor.name.to_string(), dtype, shape, maker.to_owned()]);
