@@ -287,6 +287,11 @@ impl<'a> Lowering<'a> {
         self.state(i).map_or(&[], |s| s.shape)
     }
 
+    /// Whether output `j` is used.
+    pub fn wants(&self, j: usize) -> bool {
+        matches!(self.outputs.get(j), Some(Some(_)))
+    }
+
     /// The dims of output `j`; empty where it is unused.
     pub fn out_shape(&self, j: usize) -> &'a [u64] {
         self.outputs.get(j).copied().flatten().map_or(&[], |o| o.shape)

@@ -8,15 +8,24 @@
 use crate::{Attributes, DType, Infer, OpError, OpSpec};
 
 pub mod arithmetic;
+pub mod batch_norm;
 pub mod cast;
 pub mod concat;
 pub mod constant_of_shape;
 pub mod conv;
+pub mod conv_transpose;
 pub mod expand;
 pub mod flatten;
 pub mod gather;
+pub mod gemm;
+pub mod global_pool;
+pub mod group_norm;
 pub mod identity;
+pub mod layer_norm;
+pub mod lp_norm;
+pub mod matmul;
 pub mod pad;
+pub mod pool;
 pub mod range;
 pub mod relu;
 pub mod reshape;
@@ -28,6 +37,7 @@ pub mod tile;
 pub mod transpose;
 pub mod where_;
 
+mod calls;
 mod fold;
 mod spatial;
 #[cfg(test)]
@@ -36,15 +46,24 @@ mod testing;
 /// Every operator, family by family, in alphabetical order of the files.
 pub static ALL: &[&[OpSpec]] = &[
     arithmetic::SPECS,
+    batch_norm::SPECS,
     cast::SPECS,
     concat::SPECS,
     constant_of_shape::SPECS,
     conv::SPECS,
+    conv_transpose::SPECS,
     expand::SPECS,
     flatten::SPECS,
     gather::SPECS,
+    gemm::SPECS,
+    global_pool::SPECS,
+    group_norm::SPECS,
     identity::SPECS,
+    layer_norm::SPECS,
+    lp_norm::SPECS,
+    matmul::SPECS,
     pad::SPECS,
+    pool::SPECS,
     range::SPECS,
     relu::SPECS,
     reshape::SPECS,
@@ -92,7 +111,7 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops");
-        let helpers = ["mod", "fold", "spatial", "testing"];
+        let helpers = ["calls", "fold", "mod", "spatial", "testing"];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))

@@ -88,12 +88,10 @@ impl Window {
         let (begin, end) = if self.auto_pad == AutoPad::Valid { (0, 0) } else { self.pad(i, axes) };
         let padding = begin.checked_add(end).ok_or_else(too_large)?;
         if let Some(n) = input.known() {
-            let room = i128::from(n) + i128::from(padding) - i128::from(extent);
-            if room < 0 {
+            return self.known_output(i, n, begin, padding, extent).ok_or_else(|| {
                 let found = format!("{n} with padding {padding} against a window of {extent}");
-                return Err(OpError::mismatch("an input at least as large as the window", found));
-            }
-            return Ok(Dim::Known(self.known_output(i, n, begin, padding, extent)));
+                OpError::mismatch("an input at least as large as the window", found)
+            });
         }
         let room = padding.checked_sub(extent).ok_or_else(too_large)?;
         let up = if self.ceil_mode { self.stride(i) - 1 } else { 0 };
@@ -102,19 +100,16 @@ impl Window {
         Ok(steps.offset(1))
     }
 
-    /// The output size where everything is a number and the window fits.
-    fn known_output(&self, i: usize, input: u64, begin: i64, padding: i64, extent: i64) -> u64 {
+    /// The output size where everything is a number; `None` where no window fits.
+    fn known_output(&self, i: usize, input: u64, begin: i64, padding: i64, extent: i64) -> Option<Dim> {
         let stride = i128::from(self.stride(i));
         let room = i128::from(input) + i128::from(padding) - i128::from(extent);
-        let floor = room / stride + 1;
-        let out = if self.ceil_mode && room % stride != 0 {
-            // A window that would start in the padding at the end does not count (PyTorch and onnxruntime agree).
-            let starts_inside = floor * stride < i128::from(input) + i128::from(begin);
-            if starts_inside { floor + 1 } else { floor }
-        } else {
-            floor
-        };
-        u64::try_from(out).unwrap_or(u64::MAX)
+        let up = if self.ceil_mode { stride - 1 } else { 0 };
+        let steps = (room + up).div_euclid(stride);
+        // A window that would start in the padding at the end does not count (PyTorch and onnxruntime agree).
+        let starts_inside = !self.ceil_mode || steps * stride < i128::from(input) + i128::from(begin);
+        let out = if starts_inside { steps + 1 } else { steps };
+        u64::try_from(out).ok().filter(|n| *n > 0).map(Dim::Known)
     }
 }
 
@@ -135,6 +130,8 @@ mod tests {
         // The last window would start in the padding.
         assert_eq!(window(1, 2, 1, true)(2), Some(2));
         assert_eq!(window(5, 1, 0, false)(4), None);
+        // Rounding up lets a window hang over an input that is smaller than it.
+        assert_eq!(window(3, 2, 0, true)(2), Some(1));
     }
 
     #[test]
