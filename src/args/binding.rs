@@ -1,0 +1,192 @@
+//! The model and the numbers it leaves open: from flags to a [`Binding`].
+
+use super::typed::{self, InputShape, InputValue};
+use clap::Args;
+use memfit_graph::{Binding, DType, Dim, Graph, Num, Problem, Value};
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+pub(crate) struct ModelArgs {
+    /// An .onnx file, or - for standard input
+    #[arg(value_name = "MODEL")]
+    pub(crate) file: PathBuf,
+    /// Samples in a batch: binds the batch axis of every input, also where the file fixes it
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Sizes that the model leaves open")]
+    batch_size: Option<u64>,
+    /// Give a named size: --set seq=512
+    #[arg(long, value_name = "NAME=N", value_parser = typed::size, help_heading = "Sizes that the model leaves open")]
+    set: Vec<(String, u64)>,
+    /// Give an input's whole shape: --input image:8x3x224x224
+    #[arg(long, value_name = "NAME:SHAPE", value_parser = typed::shape, help_heading = "Sizes that the model leaves open")]
+    input: Vec<InputShape>,
+    /// Give an input's elements, where shapes depend on them: --value target=8,64
+    #[arg(long, value_name = "NAME=A,B,…", value_parser = typed::value, help_heading = "Sizes that the model leaves open")]
+    value: Vec<InputValue>,
+}
+
+impl ModelArgs {
+    /// What the flags mean for this model, or everything that is wrong with them.
+    pub(crate) fn binding(&self, graph: &Graph) -> Result<Binding, Vec<Problem>> {
+        let mut binding = Binding { batch: self.batch_size, ..Binding::default() };
+        let mut problems = Vec::new();
+        for (name, n) in &self.set {
+            binding.symbols.insert(name.clone(), *n);
+            problems.extend(unknown_symbol(graph, name));
+        }
+        for input in &self.input {
+            match input.name.clone().map_or_else(|| only_input(graph), Ok) {
+                Ok(name) => _ = binding.shapes.insert(name, input.dims.clone()),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        for given in &self.value {
+            match value(graph, &binding, given) {
+                Ok(value) => {
+                    binding.shapes.entry(given.name.clone()).or_insert_with(|| value.shape.clone());
+                    binding.values.insert(given.name.clone(), value);
+                }
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if problems.is_empty() { Ok(binding) } else { Err(problems) }
+    }
+}
+
+fn unknown_symbol(graph: &Graph, name: &str) -> Option<Problem> {
+    let shapes = graph.inputs.iter().filter_map(|id| graph.tensor(*id).declared.shape());
+    let mut symbols: Vec<&str> = shapes.flat_map(|s| s.dims()).flat_map(Dim::symbols).collect();
+    symbols.sort_unstable();
+    symbols.dedup();
+    if symbols.contains(&name) {
+        return None;
+    }
+    let hint = if symbols.is_empty() {
+        "its inputs have fixed sizes; -b and --input replace them".to_owned()
+    } else {
+        format!("its named sizes are: {}", symbols.join(", "))
+    };
+    Some(Problem::new(format!("--set {name}"), "the model has no size of this name").hint(hint))
+}
+
+fn only_input(graph: &Graph) -> Result<String, Problem> {
+    let names: Vec<&str> = graph.inputs.iter().map(|id| &*graph.tensor(*id).name).collect();
+    match names[..] {
+        [one] => Ok(one.to_owned()),
+        _ => Err(Problem::new("--input", "expected NAME:SHAPE, since the model has not just one input")
+            .hint(format!("its inputs are: {}", names.join(", ")))),
+    }
+}
+
+/// The elements as the input's dtype takes them, in the shape that is declared or given.
+fn value(graph: &Graph, binding: &Binding, given: &InputValue) -> Result<Value, Problem> {
+    let problem = |message: String| Problem::new(format!("--value {}", given.name), message);
+    let Some(id) = graph.inputs.iter().find(|id| *graph.tensor(**id).name == *given.name) else {
+        let names: Vec<&str> = graph.inputs.iter().map(|id| &*graph.tensor(*id).name).collect();
+        return Err(problem("the model has no input of this name".into())
+            .hint(format!("its inputs are: {}", names.join(", "))));
+    };
+    let declared = &graph.tensor(*id).declared;
+    let dtype = declared.dtype().unwrap_or(DType::Undefined);
+    let data = given.elements.iter().map(|text| {
+        element(text, dtype).ok_or_else(|| problem(format!("expected elements of {dtype}, found `{text}`")))
+    });
+    let data = data.collect::<Result<Vec<_>, _>>()?;
+    let count = data.len() as u64;
+    if count > Value::MAX_ELEMENTS {
+        return Err(problem(format!("expected at most {} elements, found {count}", Value::MAX_ELEMENTS)));
+    }
+    let dims: Vec<Option<u64>> = match (binding.shapes.get(&given.name), declared.shape()) {
+        (Some(shape), _) => shape.iter().copied().map(Some).collect(),
+        (None, Some(shape)) => {
+            let bound = |d: &Dim| d.bind(&|name| binding.symbols.get(name).copied()).known();
+            shape.dims().iter().map(bound).collect()
+        }
+        (None, None) => vec![None],
+    };
+    let shape = solve(&dims, count).map_err(|message| {
+        problem(message).hint(format!("give its shape too: --input {}:SHAPE", given.name))
+    })?;
+    Ok(Value { dtype, shape, data })
+}
+
+/// The shape that holds `count` elements, where at most one dim is open.
+fn solve(dims: &[Option<u64>], count: u64) -> Result<Vec<u64>, String> {
+    let known = dims.iter().flatten().try_fold(1_u64, |n, d| n.checked_mul(*d)).unwrap_or(u64::MAX);
+    let open = match dims.iter().filter(|d| d.is_none()).count() {
+        0 if known == count => 0,
+        0 => return Err(format!("expected {known} elements, found {count}")),
+        1 if known > 0 && count % known == 0 => count / known,
+        1 => return Err(format!("expected a multiple of {known} elements, found {count}")),
+        _ => return Err("its shape has more than one size that is not known".into()),
+    };
+    Ok(dims.iter().map(|d| d.unwrap_or(open)).collect())
+}
+
+fn element(text: &str, dtype: DType) -> Option<Num> {
+    match dtype {
+        DType::String => None,
+        DType::Bool => match &*text.to_ascii_lowercase() {
+            "true" | "1" => Some(Num::Int(1)),
+            "false" | "0" => Some(Num::Int(0)),
+            _ => None,
+        },
+        d if d.is_integer() => {
+            let exact = || Num::Float(text.parse().ok()?).as_i64();
+            text.parse().ok().or_else(exact).map(Num::Int)
+        }
+        _ => text.parse().ok().map(Num::Float),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use memfit_graph::{Role, Shape, Type};
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        model: ModelArgs,
+    }
+
+    /// ids[batch, seq] of int64 and flag[] of bool.
+    fn graph() -> Graph {
+        let mut g = Graph::default();
+        let ids: Shape = [Dim::symbol("batch"), Dim::symbol("seq")].into_iter().collect();
+        let ids = g.add_tensor("ids", Type::tensor(DType::Int64, ids), Role::Input);
+        let flag = g.add_tensor("flag", Type::tensor(DType::Bool, Shape::scalar()), Role::Input);
+        g.inputs = vec![ids, flag];
+        g
+    }
+
+    fn bind(flags: &[&str]) -> Result<Binding, Vec<Problem>> {
+        let all = ["memfit", "m.onnx"].iter().chain(flags);
+        Typed::try_parse_from(all).unwrap().model.binding(&graph())
+    }
+
+    #[test]
+    fn values_take_the_dtype_and_the_shape_of_their_input() {
+        let binding =
+            bind(&["--set", "batch=2", "--value", "ids=1,2,3,4,5,6", "--value", "flag=true"]).unwrap();
+        assert_eq!(binding.values["ids"].shape, [2, 3]);
+        assert_eq!(binding.values["ids"].ints().unwrap(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(binding.shapes["ids"], [2, 3]);
+        assert_eq!(binding.values["flag"].shape, [0_u64; 0]);
+    }
+
+    #[test]
+    fn all_problems_are_told_with_hints() {
+        let flags = ["--set", "sequence=4", "--input", "2x3", "--value", "ids=1,2", "--value", "flag=maybe"];
+        let problems = bind(&flags).unwrap_err();
+        let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(text[0].contains("batch, seq"), "{text:?}");
+        assert!(text[1].contains("ids, flag"), "{text:?}");
+        assert!(text[2].contains("--input ids:SHAPE"), "{text:?}");
+        assert!(text[3].contains("expected elements of bool, found `maybe`"), "{text:?}");
+        assert!(
+            bind(&["--input", "ids:2x3", "--value", "ids=1"]).unwrap_err()[0].message.contains("expected 6")
+        );
+        assert!(bind(&["--value", "nobody=1"]).unwrap_err()[0].hint.is_some());
+    }
+}

@@ -1,0 +1,132 @@
+//! What can be typed. What it means is in [`binding`] and [`plan`].
+
+mod binding;
+mod plan;
+mod typed;
+
+use crate::output::Color;
+pub(crate) use binding::ModelArgs;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use memfit_report::Depth;
+pub(crate) use plan::PlanArgs;
+
+/// Tells, before a GPU is rented, where the memory of one training step goes.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 100, after_help = EXAMPLES, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// When to colour text
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", help_heading = "Output")]
+    pub(crate) color: Color,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  memfit estimate resnet50.onnx -b 32
+  memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw
+  memfit inspect resnet50.onnx -b 32
+  curl -s https://example.com/model.onnx | memfit estimate - -b 8 --format json
+
+Exit codes: 0 fine, 1 the negative finding, 2 bad input or usage.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// The peak of one training step and where it comes from
+    Estimate(Box<EstimateArgs>),
+    /// Every tensor with its shape and dtype, operators and warnings; no training
+    Inspect(InspectArgs),
+    /// A completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+/// Tells the peak of one training step: how many bytes, in which phase and layer, and what they are.
+///
+/// The model's weights are never read, so a file of any size takes milliseconds. Sizes are 1024-based (MiB, GiB).
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  memfit estimate resnet50.onnx -b 32
+  memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw --optimizer-impl fused
+  memfit estimate unet.onnx --input image:4x3x512x512 --optimizer sgd --checkpoint block
+  memfit estimate llm.onnx -b 1 --set seq=2048 --freeze 'model.embed*' --depth 3 --top 40
+  memfit estimate model.onnx -b 8 --format json | jq .peak.allocated_bytes")]
+pub(crate) struct EstimateArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+    /// Fold layers to this many components of their path: a number, `auto` (as many as fit) or `all`
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = typed::depth, help_heading = "Output")]
+    pub(crate) depth: Depth,
+    /// Show at most this many layers, the largest at the peak: a number or `all`
+    #[arg(long, value_name = "N", default_value = "20", value_parser = typed::top, help_heading = "Output")]
+    pub(crate) top: usize,
+}
+
+/// Shows every tensor with its shape and dtype, how often each operator occurs, and what is odd about the file.
+///
+/// Sizes that the model leaves open stand by their names until they are given with -b, --set, --input or --value.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  memfit inspect resnet50.onnx
+  memfit inspect bert.onnx -b 2 --set seq=128 --format json
+  memfit inspect detector.onnx --value max_boxes=100")]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct FormatArgs {
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub(crate) format: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Writes a completion script to standard output.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  memfit completions bash > ~/.local/share/bash-completion/completions/memfit
+  memfit completions zsh > ~/.zfunc/_memfit
+  memfit completions fish > ~/.config/fish/completions/memfit.fish")]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_says_what_it_does() {
+        for command in Cli::command().get_subcommands() {
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! How the model is trained: from flags to a [`Plan`].
+//!
+//! Names are taken as people type them (`fp32`, `float32`, `16-mixed`, `amp`); what a flag means is in [`PlanArgs::plan`].
+
+use super::typed;
+use crate::failure::Failure;
+use clap::{Args, ValueEnum};
+use memfit_engine::{self as engine, Plan, optimizers};
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Training plan")]
+pub(crate) struct PlanArgs {
+    /// Whose rules apply
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Framework::Pytorch, value_name = "NAME")]
+    framework: Framework,
+    /// The dtypes of a step; mixed ones are autocast over float32 weights
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Precision::Fp32, value_name = "NAME")]
+    precision: Precision,
+    /// What is run: forward, backward and the optimizer, or forward alone without autograd
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Mode::Train, value_name = "NAME")]
+    mode: Mode,
+    /// adam, adamw, sgd, momentum, nesterov, rmsprop, … (a wrong name lists all)
+    #[arg(long, default_value = "adam", value_name = "NAME")]
+    optimizer: String,
+    /// How the optimizer loops; the default is PyTorch's own on CUDA
+    #[arg(long, value_enum, ignore_case = true, value_name = "NAME")]
+    optimizer_impl: Option<OptimizerImpl>,
+    /// Weight decay, which costs some optimizers temporaries; 0 is off
+    #[arg(long, value_parser = typed::decay, value_name = "X")]
+    weight_decay: Option<f64>,
+    /// Micro-batches per optimizer step, of the given batch size each
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "K")]
+    accumulate: u32,
+    /// Recompute activations in backward instead of keeping them
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Checkpoint::None, value_name = "WHICH")]
+    checkpoint: Checkpoint,
+    /// Do not train parameters whose name matches: --freeze 'encoder.*'; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    freeze: Vec<String>,
+    /// Gradients stay allocated between steps: zero_grad(set_to_none=False)
+    #[arg(long)]
+    keep_gradients: bool,
+    /// What the outputs are compared with; `auto` chooses by their shapes and says so
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Loss::Auto, value_name = "NAME")]
+    loss: Loss,
+    /// An exponential moving average of the weights is kept
+    #[arg(long)]
+    ema: bool,
+    /// Half-precision weights have a float32 copy in the optimizer
+    #[arg(long)]
+    master_weights: bool,
+    /// Put back the batch norms that an inference export folded into convolutions
+    #[arg(long)]
+    assume_batchnorm: bool,
+    /// Gradients meet out of place, as they do on PyTorch's fake tensors
+    #[arg(long, hide = true)]
+    as_fake_tensors: bool,
+}
+
+impl PlanArgs {
+    /// What the flags mean, with a warning for each that does nothing here.
+    pub(crate) fn plan(&self) -> Result<(Plan, Vec<String>), Failure> {
+        let framework = self.framework()?;
+        let Some(optimizer) = optimizers::find(&self.optimizer) else {
+            let known: Vec<&str> = optimizers::names().collect();
+            return Err(Failure::new(
+                format!("--optimizer {}", self.optimizer),
+                format!("expected one of {}", known.join(", ")),
+            ));
+        };
+        let mut warnings = Vec::new();
+        let asked = self.optimizer_impl.map(OptimizerImpl::meant);
+        let optimizer_impl = optimizer.implementation(asked.unwrap_or_default());
+        if asked.is_some_and(|asked| asked != optimizer_impl) {
+            let name = optimizer.name();
+            warnings.push(format!(
+                "{name} has no such implementation as --optimizer-impl asks for; its default is used"
+            ));
+        }
+        let plan = Plan {
+            framework,
+            precision: self.precision.meant(),
+            mode: self.mode.meant(),
+            optimizer: optimizer.name().into(),
+            optimizer_impl,
+            weight_decay: self.weight_decay.is_some_and(|x| x > 0.0),
+            accumulate: self.accumulate,
+            checkpoint: self.checkpoint.meant(),
+            freeze: self.freeze.clone(),
+            keep_gradients: self.keep_gradients,
+            loss: self.loss.meant(),
+            ema: self.ema,
+            master_weights: self.master_weights,
+            as_fake_tensors: self.as_fake_tensors,
+            assume_batchnorm: self.assume_batchnorm,
+        };
+        if plan.master_weights && plan.precision.model_dtype() == memfit_graph::DType::Float32 {
+            warnings.push("--master-weights does nothing: the weights are float32 already".into());
+        }
+        Ok((plan, warnings))
+    }
+
+    fn framework(&self) -> Result<engine::Framework, Failure> {
+        let name = match self.framework {
+            Framework::Pytorch => return Ok(engine::Framework::Pytorch),
+            Framework::Tensorflow => "tensorflow",
+            Framework::Burn => "burn",
+        };
+        Err(Failure::new(format!("--framework {name}"), "this version has no rules for it yet")
+            .hint("supported now: pytorch"))
+    }
+}
+
+/// An enum of the command line, its names and aliases, and what each means to the engine.
+macro_rules! names {
+    ($name:ident => $meant:ty { $($(#[$doc:meta])* $variant:ident $([$($alias:literal),+])?),+ $(,)? }) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+        enum $name {
+            $($(#[$doc])* $(#[value(aliases = [$($alias),+])])? $variant,)+
+        }
+
+        impl $name {
+            fn meant(self) -> $meant {
+                match self { $($name::$variant => <$meant>::$variant),+ }
+            }
+        }
+    };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Framework {
+    #[value(aliases = ["torch"])]
+    Pytorch,
+    // Known so that the message can say more than that the name is wrong.
+    #[value(hide = true, aliases = ["tf", "keras"])]
+    Tensorflow,
+    #[value(hide = true)]
+    Burn,
+}
+
+names!(Precision => engine::Precision {
+    /// The file's own dtypes
+    Fp32["float32", "32", "full"],
+    /// Autocast to float16, with a gradient scaler
+    MixedFp16["amp", "mixed", "amp-fp16", "amp_fp16", "fp16-mixed", "16-mixed", "mixed-float16", "mixed_float16", "mixed_fp16"],
+    /// Autocast to bfloat16
+    MixedBf16["amp-bf16", "amp_bf16", "bf16-mixed", "mixed-bfloat16", "mixed_bfloat16", "mixed_bf16"],
+    /// Everything in float16
+    Fp16["float16", "half", "16", "fp16-true", "16-true"],
+    /// Everything in bfloat16
+    Bf16["bfloat16", "bf16-true"],
+});
+
+names!(Mode => engine::Mode {
+    /// Forward, loss, backward, optimizer step
+    Train["training"],
+    /// Forward alone, without autograd
+    Infer["inference", "eval"],
+});
+
+names!(OptimizerImpl => engine::OptimizerImpl {
+    /// Lists of tensors at once
+    Foreach["for-each"],
+    /// One kernel for everything
+    Fused,
+    /// One parameter after the other
+    Loop["for-loop", "forloop"],
+});
+
+names!(Checkpoint => engine::Checkpoint {
+    /// Keep all
+    None["off"],
+    /// Keep what stands between the repeated blocks of the model
+    Block["blocks"],
+    /// Keep the inputs alone
+    Full,
+});
+
+names!(Loss => engine::Loss {
+    /// By the outputs' shapes
+    Auto,
+    /// Softmax cross-entropy over integer classes
+    CrossEntropy["ce", "crossentropy", "cross_entropy"],
+    /// Mean squared error
+    Mse["l2"],
+    /// Binary cross-entropy with logits
+    Bce["bce-with-logits"],
+    /// The mean of the output
+    None["mean"],
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Typed {
+        #[command(flatten)]
+        plan: PlanArgs,
+    }
+
+    fn plan(flags: &str) -> Result<(Plan, Vec<String>), String> {
+        let typed = Typed::try_parse_from(std::iter::once("memfit").chain(flags.split_whitespace()));
+        typed.map_err(|e| e.to_string())?.plan.plan().map_err(|f| f.to_string())
+    }
+
+    #[test]
+    fn nothing_typed_is_the_default_plan() {
+        assert_eq!(plan("").unwrap(), (Plan::default(), Vec::new()));
+    }
+
+    #[test]
+    fn flags_mean_what_people_type() {
+        let (p, _) =
+            plan("--precision AMP --mode train --optimizer AdamW --optimizer-impl fused --weight-decay 0")
+                .unwrap();
+        assert_eq!(
+            (p.precision, &*p.optimizer, p.weight_decay),
+            (engine::Precision::MixedFp16, "adamw", false)
+        );
+        assert_eq!(p.optimizer_impl, engine::OptimizerImpl::Fused);
+        let (p, _) =
+            plan("--weight-decay 1e-4 --freeze a.* --freeze b --loss ce --precision bf16-mixed").unwrap();
+        assert_eq!(
+            (p.weight_decay, p.freeze, p.loss),
+            (true, vec!["a.*".into(), "b".into()], engine::Loss::CrossEntropy)
+        );
+        assert_eq!(p.precision, engine::Precision::MixedBf16);
+    }
+
+    #[test]
+    fn what_is_not_supported_is_said_plainly() {
+        for framework in ["tensorflow", "keras", "burn"] {
+            let message = plan(&format!("--framework {framework}")).unwrap_err();
+            assert!(message.contains("supported now: pytorch"), "{message}");
+        }
+        let message = plan("--optimizer adm").unwrap_err();
+        assert!(message.contains("--optimizer adm") && message.contains("adamw"), "{message}");
+        let message = plan("--precision fp8").unwrap_err();
+        assert!(message.contains("mixed-bf16"), "{message}");
+        assert!(plan("--accumulate 0").is_err() && plan("--weight-decay -1").is_err());
+        assert_eq!(plan("--optimizer rprop --optimizer-impl fused").unwrap().1.len(), 1);
+    }
+}

@@ -1,0 +1,18 @@
+//! One file per command.
+
+mod estimate;
+mod inspect;
+
+use crate::args::{Cli, CompletionsArgs};
+use crate::failure::Failure;
+use crate::output;
+use clap::CommandFactory;
+pub(crate) use estimate::estimate;
+pub(crate) use inspect::inspect;
+
+/// Writes the completion script of a shell.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "memfit", &mut script);
+    output::print(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,63 @@
+//! Standard output and error: colour where it is wanted, and readers that go away.
+
+use crate::failure::Failure;
+use anstream::ColorChoice;
+use anstyle::{AnsiColor, Style};
+use clap::ValueEnum;
+use std::io::{ErrorKind, IsTerminal, Write};
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+
+/// When text is coloured.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl Color {
+    /// Makes it the choice of the whole process.
+    pub(crate) fn apply(self) {
+        match self {
+            Color::Auto => ColorChoice::Auto,
+            Color::Always => ColorChoice::Always,
+            Color::Never => ColorChoice::Never,
+        }
+        .write_global();
+    }
+}
+
+/// Writes a result. A reader that has seen enough is no failure.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new("standard output", format!("cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Tells what went wrong. If that cannot be written there is nobody to tell.
+pub(crate) fn error(failure: &Failure) {
+    let mut err = anstream::AutoStream::auto(std::io::stderr().lock());
+    let _ = writeln!(err, "{ERROR}error:{ERROR:#} {}", visible(&failure.to_string()));
+}
+
+/// Names come from files: what would move the cursor is replaced.
+fn visible(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
+/// How wide text may be: the terminal, else what `COLUMNS` says, else enough for every column.
+pub(crate) fn width() -> usize {
+    let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let terminal = std::io::stdout().is_terminal().then(terminal).flatten();
+    terminal.or_else(columns).filter(|w| *w > 0).unwrap_or(100)
+}
