@@ -115,7 +115,7 @@ fn solve(dims: &[Option<u64>], count: u64) -> Result<Vec<u64>, String> {
     let open = match dims.iter().filter(|d| d.is_none()).count() {
         0 if known == count => 0,
         0 => return Err(format!("expected {known} elements, found {count}")),
-        1 if known > 0 && count % known == 0 => count / known,
+        1 if known > 0 && count.is_multiple_of(known) => count / known,
         1 => return Err(format!("expected a multiple of {known} elements, found {count}")),
         _ => return Err("its shape has more than one size that is not known".into()),
     };

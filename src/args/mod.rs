@@ -47,8 +47,8 @@ pub(crate) enum Command {
 #[command(after_help = "\
 Examples:
   memfit estimate resnet50.onnx -b 32
-  memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw --optimizer-impl fused
-  memfit estimate unet.onnx --input image:4x3x512x512 --optimizer sgd --checkpoint block
+  memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw
+  memfit estimate unet.onnx --input image:4x3x512x512 --optimizer sgd --optimizer-impl fused
   memfit estimate llm.onnx -b 1 --set seq=2048 --freeze 'model.embed*' --depth 3 --top 40
   memfit estimate model.onnx -b 8 --format json | jq .peak.allocated_bytes")]
 pub(crate) struct EstimateArgs {

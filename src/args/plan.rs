@@ -4,6 +4,7 @@
 
 use super::typed;
 use crate::failure::Failure;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use memfit_engine::{self as engine, Plan, optimizers};
 
@@ -19,9 +20,9 @@ pub(crate) struct PlanArgs {
     /// What is run: forward, backward and the optimizer, or forward alone without autograd
     #[arg(long, value_enum, ignore_case = true, default_value_t = Mode::Train, value_name = "NAME")]
     mode: Mode,
-    /// adam, adamw, sgd, momentum, nesterov, rmsprop, … (a wrong name lists all)
-    #[arg(long, default_value = "adam", value_name = "NAME")]
-    optimizer: String,
+    /// The optimizer; case and dashes don't matter
+    #[arg(long, default_value = "adam", value_parser = OptimizerName, value_name = "NAME")]
+    optimizer: &'static str,
     /// How the optimizer loops; the default is PyTorch's own on CUDA
     #[arg(long, value_enum, ignore_case = true, value_name = "NAME")]
     optimizer_impl: Option<OptimizerImpl>,
@@ -61,18 +62,12 @@ impl PlanArgs {
     /// What the flags mean, with a warning for each that does nothing here.
     pub(crate) fn plan(&self) -> Result<(Plan, Vec<String>), Failure> {
         let framework = self.framework()?;
-        let Some(optimizer) = optimizers::find(&self.optimizer) else {
-            let known: Vec<&str> = optimizers::names().collect();
-            return Err(Failure::new(
-                format!("--optimizer {}", self.optimizer),
-                format!("expected one of {}", known.join(", ")),
-            ));
-        };
         let mut warnings = Vec::new();
         let asked = self.optimizer_impl.map(OptimizerImpl::meant);
-        let optimizer_impl = optimizer.implementation(asked.unwrap_or_default());
+        let used = optimizers::find(self.optimizer).map(|o| o.implementation(asked.unwrap_or_default()));
+        let optimizer_impl = used.unwrap_or_default();
         if asked.is_some_and(|asked| asked != optimizer_impl) {
-            let name = optimizer.name();
+            let name = self.optimizer;
             warnings.push(format!(
                 "{name} has no such implementation as --optimizer-impl asks for; its default is used"
             ));
@@ -81,7 +76,7 @@ impl PlanArgs {
             framework,
             precision: self.precision.meant(),
             mode: self.mode.meant(),
-            optimizer: optimizer.name().into(),
+            optimizer: self.optimizer.into(),
             optimizer_impl,
             weight_decay: self.weight_decay.is_some_and(|x| x > 0.0),
             accumulate: self.accumulate,
@@ -108,6 +103,31 @@ impl PlanArgs {
         };
         Err(Failure::new(format!("--framework {name}"), "this version has no rules for it yet")
             .hint("supported now: pytorch"))
+    }
+}
+
+/// Takes every name that the engine knows, and offers the main ones.
+#[derive(Clone)]
+struct OptimizerName;
+
+impl TypedValueParser for OptimizerName {
+    type Value = &'static str;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<&'static str, clap::Error> {
+        match value.to_str().and_then(optimizers::find) {
+            Some(optimizer) => Ok(optimizer.name()),
+            // Never one of them, so this is the usual error, with the nearest name in it.
+            None => PossibleValuesParser::new(optimizers::names()).parse_ref(command, arg, value).map(|_| ""),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(optimizers::names().map(PossibleValue::new)))
     }
 }
 
@@ -236,7 +256,7 @@ mod tests {
             assert!(message.contains("supported now: pytorch"), "{message}");
         }
         let message = plan("--optimizer adm").unwrap_err();
-        assert!(message.contains("--optimizer adm") && message.contains("adamw"), "{message}");
+        assert!(message.contains("--optimizer") && message.contains("adamw"), "{message}");
         let message = plan("--precision fp8").unwrap_err();
         assert!(message.contains("mixed-bf16"), "{message}");
         assert!(plan("--accumulate 0").is_err() && plan("--weight-decay -1").is_err());
