@@ -19,6 +19,8 @@ pub struct Binding {
     pub batch: Option<u64>,
     /// Elements of inputs that shapes depend on.
     pub values: BTreeMap<String, Value>,
+    /// Whole types of inputs that are no dense tensors: sequences, optionals.
+    pub types: BTreeMap<String, Type>,
 }
 
 /// What is known of every tensor of a graph.
@@ -82,7 +84,7 @@ fn exported_type(declared: &Type, bound: &Type) -> Type {
 fn bound_inputs(graph: &Graph, binding: &Binding) -> Result<Vec<Known>, Vec<Problem>> {
     let mut problems = Vec::new();
     let names: Vec<&str> = graph.inputs.iter().map(|id| &*graph.tensor(*id).name).collect();
-    for name in binding.shapes.keys().chain(binding.values.keys()) {
+    for name in binding.shapes.keys().chain(binding.values.keys()).chain(binding.types.keys()) {
         if !names.contains(&name.as_str()) {
             problems.push(
                 Problem::new(name.as_str(), "the model has no input of this name")
@@ -127,6 +129,9 @@ fn bound_inputs(graph: &Graph, binding: &Binding) -> Result<Vec<Known>, Vec<Prob
             && let Some(first) = shape.dims_mut().first_mut()
         {
             *first = Dim::Known(batch);
+        }
+        if let Some(given) = binding.types.get(&*tensor.name) {
+            ty = given.clone();
         }
         types.push((ty, binding.values.get(&*tensor.name).cloned().map(Arc::new)));
     }

@@ -63,7 +63,7 @@ impl Kind {
             (Kind::Attribute, 6 | 11) => Part::Message(Kind::Graph),
             (Kind::Attribute, 22 | 23) | (Kind::Graph, 15) => Part::Message(Kind::Sparse),
             (Kind::Graph, 1) | (Kind::Function, 7) => Part::Message(Kind::Node),
-            (Kind::Attribute, 7 | 8 | 9) => Part::List,
+            (Kind::Attribute, 7..=9) => Part::List,
             (Kind::Tensor, 4 | 5 | 6 | 7 | 9 | 10 | 11) => Part::Elements,
             (Kind::Node, 6) | (Kind::Attribute, 13) | (Kind::Graph, 10) => Part::Drop,
             (Kind::Tensor, 12) | (Kind::Function, 8) => Part::Drop,
