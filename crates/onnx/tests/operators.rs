@@ -129,15 +129,14 @@ fn type_of(given: &Json) -> Type {
 
 fn value_of(value: &Json, dtype: DType, shape: Vec<u64>) -> Option<Value> {
     fn flatten(value: &Json, out: &mut Vec<Num>) -> Option<()> {
-        match value {
-            Json::Array(items) => items.iter().try_for_each(|v| flatten(v, out)),
-            Json::Bool(b) => Some(out.push(Num::Int(i64::from(*b)))),
-            Json::Number(n) => Some(out.push(match n.as_i64() {
-                Some(n) => Num::Int(n),
-                None => Num::Float(n.as_f64()?),
-            })),
-            _ => None,
-        }
+        let n = match value {
+            Json::Array(items) => return items.iter().try_for_each(|v| flatten(v, out)),
+            Json::Bool(b) => Num::Int(i64::from(*b)),
+            Json::Number(n) => n.as_i64().map(Num::Int).or(n.as_f64().map(Num::Float))?,
+            _ => return None,
+        };
+        out.push(n);
+        Some(())
     }
     let mut data = Vec::new();
     flatten(value, &mut data)?;
