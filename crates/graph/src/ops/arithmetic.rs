@@ -4,7 +4,7 @@
 //! `div` keeps the divisor, and the dividend where the divisor needs a gradient. `add` hands the same gradient tensor
 //! to both inputs.
 
-use super::fold;
+use super::{fold, legacy};
 use crate::{Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
 
@@ -24,25 +24,25 @@ pub const SPECS: &[OpSpec] = &[
         domain: "",
         name: "Add",
         since: &[1, 6, 7, 13, 14],
-        build: |_, _| Ok(Arc::new(Arithmetic::Add)),
+        build: |a, version| legacy::wrap(Arc::new(Arithmetic::Add), None, a, version),
     },
     OpSpec {
         domain: "",
         name: "Sub",
         since: &[1, 6, 7, 13, 14],
-        build: |_, _| Ok(Arc::new(Arithmetic::Sub)),
+        build: |a, version| legacy::wrap(Arc::new(Arithmetic::Sub), None, a, version),
     },
     OpSpec {
         domain: "",
         name: "Mul",
         since: &[1, 6, 7, 13, 14],
-        build: |_, _| Ok(Arc::new(Arithmetic::Mul)),
+        build: |a, version| legacy::wrap(Arc::new(Arithmetic::Mul), None, a, version),
     },
     OpSpec {
         domain: "",
         name: "Div",
         since: &[1, 6, 7, 13, 14],
-        build: |_, _| Ok(Arc::new(Arithmetic::Div)),
+        build: |a, version| legacy::wrap(Arc::new(Arithmetic::Div), None, a, version),
     },
 ];
 

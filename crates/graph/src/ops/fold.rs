@@ -1,11 +1,43 @@
 //! Arithmetic and rearrangement of folded values, shared by the operators that shape chains run through.
 
 use crate::value::indices;
-use crate::{DType, Num, Shape, Value};
+use crate::{DType, Dim, Num, Shape, Value};
 
 /// `f` on each element; its result may be unknown.
 pub(super) fn unary(value: &Value, dtype: DType, f: impl Fn(&Num) -> Num) -> Value {
-    Value { dtype, shape: value.shape.clone(), data: value.data.iter().map(f).collect() }
+    let data = value.data.iter().map(|n| held(f(n), dtype)).collect();
+    Value { dtype, shape: value.shape.clone(), data }
+}
+
+/// A result as `dtype` holds it: rounded to float32 (`floor(size * scale)` depends on it), unknown where an integer is
+/// out of range or a half would round.
+pub(super) fn held(n: Num, dtype: DType) -> Num {
+    match (n, dtype) {
+        (Num::Float(x), DType::Float32) => Num::Float(f64::from(x as f32)),
+        (Num::Float(x), DType::Float16) if !fits_half(x, 10, 65504.0) => Num::Unknown,
+        (Num::Float(x), DType::Bfloat16) if !fits_half(x, 7, 3.0e38) => Num::Unknown,
+        (Num::Int(n), _) if dtype.is_integer() && !fits_integer(n, dtype) => Num::Unknown,
+        (n, _) => n,
+    }
+}
+
+/// Whether `x` needs no more than `bits` bits behind the leading one, and is in the range of normal numbers.
+fn fits_half(x: f64, bits: u32, largest: f64) -> bool {
+    let mantissa = x.to_bits() & ((1 << 52) - 1);
+    x == 0.0 || !x.is_finite() || (mantissa << (12 + bits) == 0 && (6.2e-5..=largest).contains(&x.abs()))
+}
+
+fn fits_integer(n: i64, dtype: DType) -> bool {
+    let bits = dtype.bits();
+    match dtype {
+        DType::Bool => n == 0 || n == 1,
+        DType::Int2 | DType::Int4 | DType::Int8 | DType::Int16 | DType::Int32 => {
+            n >= -(1 << (bits - 1)) && n < 1 << (bits - 1)
+        }
+        DType::Int64 => true,
+        DType::Uint64 => n >= 0,
+        _ => n >= 0 && n < 1 << bits,
+    }
 }
 
 /// `f` on each pair of broadcast elements; `None` where the shapes conflict or the result would be too large.
@@ -13,9 +45,40 @@ pub(super) fn binary(a: &Value, b: &Value, dtype: DType, f: impl Fn(&Num, &Num) 
     let shape = a.dims().broadcast(&b.dims())?.known()?;
     let mut out = Value::unknown(dtype, &shape)?;
     for (slot, index) in out.data.iter_mut().zip(indices(&shape)) {
-        *slot = f(&a.data[a.broadcast_index(&index)], &b.data[b.broadcast_index(&index)]);
+        *slot = held(f(&a.data[a.broadcast_index(&index)], &b.data[b.broadcast_index(&index)]), dtype);
     }
     Some(out)
+}
+
+/// The smaller of two elements, or the larger. With a symbolic size it is a new size of that name, which keeps its bound.
+pub(super) fn extremum(a: &Num, b: &Num, smaller: bool) -> Num {
+    match (a, b) {
+        (a, b) if a == b => a.clone(),
+        (Num::Int(a), Num::Int(b)) => Num::Int(if smaller { *a.min(b) } else { *a.max(b) }),
+        (Num::Dim(_), _) | (_, Num::Dim(_)) => extremum_size(a, b, smaller).unwrap_or(Num::Unknown),
+        _ => match (a.as_f64(), b.as_f64()) {
+            (Some(a), Some(b)) if a.is_nan() || b.is_nan() => Num::Float(f64::NAN),
+            (Some(a), Some(b)) => Num::Float(if smaller { a.min(b) } else { a.max(b) }),
+            _ => Num::Unknown,
+        },
+    }
+}
+
+fn extremum_size(a: &Num, b: &Num, smaller: bool) -> Option<Num> {
+    if let (Num::Dim(_), Num::Int(n)) | (Num::Int(n), Num::Dim(_)) = (a, b)
+        && *n <= 0
+    {
+        // No size is below zero.
+        let size = if matches!(a, Num::Dim(_)) { a } else { b };
+        return Some(if smaller { Num::Int(*n) } else { size.clone() });
+    }
+    let (a, b) = (a.as_dim()?, b.as_dim()?);
+    let (name, upper) = match (smaller, a.upper(), b.upper()) {
+        (true, Some(a), Some(b)) => ("min", Some(a.min(b))),
+        (true, a, b) => ("min", a.or(b)),
+        (false, a, b) => ("max", a.zip(b).map(|(a, b)| a.max(b))),
+    };
+    Some(Num::Dim(Dim::unknown(&format!("{name}({a}, {b})"), upper)))
 }
 
 /// The elements of `value` as a tensor of `shape`, which must have as many.
@@ -78,6 +141,28 @@ pub(super) fn cast(n: &Num, to: DType) -> Num {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_are_held_as_the_dtype_holds_them() {
+        let ratio = 7.0 * f64::from(10.0_f32 / 7.0);
+        assert_ne!(ratio, 10.0);
+        assert_eq!(held(Num::Float(ratio), DType::Float32), Num::Float(10.0));
+        assert_eq!(held(Num::Float(1.5), DType::Float16), Num::Float(1.5));
+        assert_eq!(held(Num::Float(2049.0), DType::Float16), Num::Unknown);
+        assert_eq!(held(Num::Int(-6), DType::Uint8), Num::Unknown);
+        assert_eq!(held(Num::Int(-128), DType::Int8), Num::Int(-128));
+        assert_eq!(held(Num::Int(128), DType::Int8), Num::Unknown);
+    }
+
+    #[test]
+    fn the_smaller_of_two_sizes_is_bounded() {
+        let (batch, int) = (Num::Dim(Dim::symbol("batch")), Num::Int);
+        assert_eq!(extremum(&batch, &int(0), false), batch);
+        assert_eq!(extremum(&int(8), &batch, true).as_dim().unwrap().upper(), Some(8));
+        assert_eq!(extremum(&int(8), &batch, false).as_dim().unwrap().to_string(), "max(8, batch)");
+        assert_eq!(extremum(&int(-1), &Num::Float(2.0), false), Num::Float(2.0));
+        assert_eq!(extremum(&Num::Unknown, &int(1), true), Num::Unknown);
+    }
 
     #[test]
     fn values_broadcast_and_conflicts_do_not_fold() {

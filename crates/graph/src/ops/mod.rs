@@ -7,72 +7,110 @@
 
 use crate::{Attributes, DType, Infer, OpError, OpSpec};
 
+pub mod activation;
+pub mod arg_reduce;
 pub mod arithmetic;
 pub mod batch_norm;
 pub mod cast;
+pub mod clip;
+pub mod comparison;
 pub mod concat;
 pub mod constant_of_shape;
 pub mod conv;
 pub mod conv_transpose;
+pub mod cumulative;
 pub mod expand;
+pub mod extremum;
 pub mod flatten;
 pub mod gather;
 pub mod gemm;
 pub mod global_pool;
 pub mod group_norm;
+pub mod hard_sigmoid;
+pub mod hardmax;
 pub mod identity;
+pub mod is_inf;
 pub mod layer_norm;
 pub mod lp_norm;
 pub mod matmul;
+pub mod modulo;
 pub mod pad;
 pub mod pool;
+pub mod pow;
+pub mod prelu;
 pub mod range;
+pub mod reduce;
 pub mod relu;
 pub mod reshape;
 pub mod shape;
 pub mod slice;
+pub mod softmax;
+pub mod softsign;
 pub mod split;
 pub mod squeeze;
+pub mod sum;
+pub mod swish;
 pub mod tile;
 pub mod transpose;
+pub mod unary;
 pub mod where_;
 
 mod calls;
 mod fold;
+mod legacy;
+mod reduction;
 mod spatial;
 #[cfg(test)]
 mod testing;
 
 /// Every operator, family by family, in alphabetical order of the files.
 pub static ALL: &[&[OpSpec]] = &[
+    activation::SPECS,
+    arg_reduce::SPECS,
     arithmetic::SPECS,
     batch_norm::SPECS,
     cast::SPECS,
+    clip::SPECS,
+    comparison::SPECS,
     concat::SPECS,
     constant_of_shape::SPECS,
     conv::SPECS,
     conv_transpose::SPECS,
+    cumulative::SPECS,
     expand::SPECS,
+    extremum::SPECS,
     flatten::SPECS,
     gather::SPECS,
     gemm::SPECS,
     global_pool::SPECS,
     group_norm::SPECS,
+    hard_sigmoid::SPECS,
+    hardmax::SPECS,
     identity::SPECS,
+    is_inf::SPECS,
     layer_norm::SPECS,
     lp_norm::SPECS,
     matmul::SPECS,
+    modulo::SPECS,
     pad::SPECS,
     pool::SPECS,
+    pow::SPECS,
+    prelu::SPECS,
     range::SPECS,
+    reduce::SPECS,
     relu::SPECS,
     reshape::SPECS,
     shape::SPECS,
     slice::SPECS,
+    softmax::SPECS,
+    softsign::SPECS,
     split::SPECS,
     squeeze::SPECS,
+    sum::SPECS,
+    swish::SPECS,
     tile::SPECS,
     transpose::SPECS,
+    unary::SPECS,
     where_::SPECS,
 ];
 
@@ -111,7 +149,7 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops");
-        let helpers = ["calls", "fold", "mod", "spatial", "testing"];
+        let helpers = ["mod", "calls", "fold", "legacy", "reduction", "spatial", "testing"];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))

@@ -1,0 +1,83 @@
+//! Activations that are one ATen call: Celu, Elu, Gelu, HardSwish, LeakyRelu, Mish, Selu, Shrink, Sigmoid, Softplus, Tanh,
+//! ThresholdedRelu. Keras has them by the same names, as layers or as `activation="…"`.
+//!
+//! Each row says what derivatives.yaml (PyTorch 2.15) reads in backward; none of the formulas makes a temporary.
+//! Model code often runs an activation in place (`inplace=True`). What that costs differs:
+//! - `leaky_relu_` has a formula of its own that reads the **result**, so its input dies. In-place is what darknet, DCGAN
+//!   and timm write, hence this row's rule.
+//! - `elu_` and `celu_` have one too, but `nn.ELU()` and `F.elu(x)` are what model code writes: the input is kept.
+//! - the others (`silu_`, `hardswish_`, `mish_`, …) have none, so autograd clones the input first: the same bytes as out of
+//!   place.
+
+use crate::{Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
+use std::sync::Arc;
+
+/// A row of the table: one ONNX operator.
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    /// ATen's name.
+    function: &'static str,
+    keeps: Saved,
+    autocast: Autocast,
+}
+
+/// An elementwise function with a kernel of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Activation(&'static Row);
+
+const INPUT: Saved = Saved::Input(0);
+const OUTPUT: Saved = Saved::Output(0);
+
+macro_rules! activation {
+    ($($name:literal $since:tt $function:literal $keeps:ident $autocast:ident;)*) => {
+        /// How each row is found.
+        pub const SPECS: &[OpSpec] = &[$(OpSpec {
+            domain: "",
+            name: $name,
+            since: &$since,
+            build: |_, _| {
+                const ROW: Row =
+                    Row { name: $name, function: $function, keeps: $keeps, autocast: Autocast::$autocast };
+                Ok(Arc::new(Activation(&ROW)))
+            },
+        }),*];
+    };
+}
+
+// ONNX name, opsets, ATen name, kept, autocast; then the formula of the gradient.
+activation! {
+    "Celu"            [12, 28]    "celu"        INPUT  Keep; // elu_backward(grad, alpha, 1, 1/alpha, false, self)
+    "Elu"             [1, 6, 22]  "elu"         INPUT  Keep; // elu_backward(grad, alpha, scale, 1, false, self)
+    "Gelu"            [20]        "gelu"        INPUT  Keep; // gelu_backward(grad, self, approximate)
+    "HardSwish"       [14, 22]    "hardswish"   INPUT  Keep; // hardswish_backward(grad, self)
+    "LeakyRelu"       [1, 6, 16]  "leaky_relu_" OUTPUT Keep; // leaky_relu_backward(grad, result, slope, true)
+    "Mish"            [18, 22]    "mish"        INPUT  Keep; // mish_backward(grad, self)
+    "Selu"            [1, 6, 22]  "elu"         INPUT  Keep; // elu_backward(grad, alpha, scale, 1, false, self)
+    "Shrink"          [9]         "softshrink"  INPUT  Keep; // softshrink_backward(grad, self, lambd)
+    "Sigmoid"         [1, 6, 13]  "sigmoid"     OUTPUT Keep; // sigmoid_backward(grad, result)
+    "Softplus"        [1, 22]     "softplus"    INPUT  Fp32; // softplus_backward(grad, self, beta, threshold)
+    "Tanh"            [1, 6, 13]  "tanh"        OUTPUT Keep; // tanh_backward(grad, result)
+    "ThresholdedRelu" [10, 22]    "threshold"   INPUT  Keep; // threshold_backward(grad, self, threshold)
+}
+
+impl Op for Activation {
+    fn name(&self) -> &str {
+        self.0.name
+    }
+
+    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        cx.require(0)?;
+        cx.set(0, cx.dtype(0), cx.shape(0).cloned());
+        Ok(())
+    }
+
+    fn pytorch(&self, l: &mut Lowering<'_>) {
+        let call = Call::new(self.0.function)
+            .autocast(self.0.autocast)
+            .input(Operand::Input(0), Grad::Pointwise)
+            .output(l.out_shape(0), OutDtype::Promoted, Place::Pointwise)
+            .saves([self.0.keeps]);
+        l.finish(call);
+    }
+}

@@ -1,0 +1,85 @@
+//! Softmax, LogSoftmax. ONNX 1, 11, 13; Keras `Softmax`, `activation="log_softmax"`.
+//!
+//! Both keep their **output** (derivatives.yaml: `_softmax_backward_data(grad, result, dim, self.scalar_type())`). Under autocast
+//! the result is float32: bfloat16 is cast up before, float16 is read by the kernel as it is (aten/src/ATen/native/SoftMax.cpp,
+//! `half_to_float`). Before opset 13 the operator flattens its input to a matrix at `axis` (default 1); shapes are the same.
+
+use crate::{
+    Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, shape,
+};
+use std::sync::Arc;
+
+/// Softmax along an axis.
+#[derive(Clone, Copy, Debug)]
+pub struct Softmax {
+    /// Whether it is the logarithm.
+    pub log: bool,
+    /// Counted from the back when negative.
+    pub axis: i64,
+    /// Whether all axes from `axis` on are normalized together (before opset 13).
+    pub flattens: bool,
+}
+
+/// How both are found.
+pub const SPECS: &[OpSpec] = &[
+    OpSpec {
+        domain: "",
+        name: "LogSoftmax",
+        since: &[1, 11, 13],
+        build: |a, version| Ok(Arc::new(Softmax { log: true, ..Softmax::read(a, version)? })),
+    },
+    OpSpec {
+        domain: "",
+        name: "Softmax",
+        since: &[1, 11, 13],
+        build: |a, version| Ok(Arc::new(Softmax::read(a, version)?)),
+    },
+];
+
+impl Softmax {
+    fn read(a: &crate::Attributes, version: i64) -> Result<Softmax, OpError> {
+        let flattens = version < 13;
+        let axis = a.int("axis")?.unwrap_or(if flattens { 1 } else { -1 });
+        Ok(Softmax { log: false, axis, flattens })
+    }
+}
+
+/// The shape and dtype of input 0, whose rank must have `axis` (where it flattens, `axis` may be the rank itself).
+pub(super) fn infer_along(cx: &mut Infer<'_>, axis: i64, flattens: bool) -> Result<(), OpError> {
+    cx.require(0)?;
+    if let Some(shape) = cx.shape(0) {
+        let rank = shape.rank();
+        let allowed = shape::normalize_axis(axis, rank).is_some()
+            || flattens && (usize::try_from(axis).is_ok_and(|a| a <= rank.max(1)));
+        if !allowed {
+            return Err(OpError::input(0, format!("a rank that has axis {axis}"), format!("shape {shape}")));
+        }
+    }
+    cx.set(0, cx.dtype(0), cx.shape(0).cloned());
+    Ok(())
+}
+
+impl Op for Softmax {
+    fn name(&self) -> &str {
+        if self.log { "LogSoftmax" } else { "Softmax" }
+    }
+
+    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        infer_along(cx, self.axis, self.flattens)
+    }
+
+    fn pytorch(&self, l: &mut Lowering<'_>) {
+        let reads_half = l.autocast.is_some() && l.dtype(0) == DType::Float16;
+        let (autocast, dtype) = if reads_half {
+            (Autocast::Keep, OutDtype::Is(DType::Float32))
+        } else {
+            (Autocast::Fp32, OutDtype::Promoted)
+        };
+        let call = Call::new(if self.log { "_log_softmax" } else { "_softmax" })
+            .autocast(autocast)
+            .input(Operand::Input(0), Grad::New)
+            .output(l.out_shape(0), dtype, Place::New)
+            .saves([Saved::Output(0)]);
+        l.finish(call);
+    }
+}
