@@ -99,3 +99,19 @@ impl Op for ArgReduce {
         l.finish(call);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ops::testing::{float, folded, ints, shape};
+    use crate::{Attribute, Attributes};
+
+    #[test]
+    fn the_first_of_equals_counts_unless_the_last_is_asked_for() {
+        let a = |last| Attributes::from([("select_last_index", Attribute::Int(last))]);
+        assert_eq!(folded("ArgMax", a(0), &[ints(&[3, 9, 9, 1])]), Some(vec![1]));
+        assert_eq!(folded("ArgMax", a(1), &[ints(&[3, 9, 9, 1])]), Some(vec![2]));
+        assert_eq!(folded("ArgMin", a(0), &[ints(&[3, 9, 1, 1])]), Some(vec![2]));
+        assert_eq!(shape("ArgMax", 13, a(0), &[float(&[2, 3])]).unwrap(), "1x3");
+        assert!(shape("ArgMax", 13, a(0), &[float(&[])]).is_err());
+    }
+}

@@ -111,3 +111,31 @@ impl Op for Clip {
         l.finish(clamp(shape, Operand::Input(0), has_min, has_max));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{In, calls, float, folded, int, ints};
+    use crate::{Attribute, Attributes};
+
+    #[test]
+    fn bounds_come_from_attributes_or_inputs() {
+        let none = Attributes::default;
+        assert_eq!(folded("Clip", none(), &[ints(&[-3, 2, 9]), int(0), int(6)]), Some(vec![0, 2, 6]));
+        assert_eq!(folded("Clip", none(), &[ints(&[-3, 9]), In::Absent, int(6)]), Some(vec![-3, 6]));
+        let unknown = In::Typed(crate::Type::tensor(DType::Int64, crate::Shape::scalar()));
+        assert_eq!(folded("Clip", none(), &[ints(&[-3, 9]), unknown]), None);
+    }
+
+    #[test]
+    fn relu6_is_hardtanh_and_keeps_its_input() {
+        let bounds =
+            |min, max| Attributes::from([("min", Attribute::Float(min)), ("max", Attribute::Float(max))]);
+        let call = |min, max| calls("Clip", 6, bounds(min, max), &[float(&[2, 3])], 1).remove(0);
+        let relu6 = call(0.0, 6.0);
+        assert_eq!((relu6.function, &relu6.saved[..]), ("hardtanh", &[Saved::Input(0)][..]));
+        assert_eq!(relu6.backward_scratch.len(), 0);
+        // One mask, and the zero it is filled with.
+        assert_eq!(call(1e-6, f64::from(f32::MAX)).backward_scratch.len(), 2);
+    }
+}

@@ -122,3 +122,36 @@ impl Op for Comparison {
         l.finish(call);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{In, run};
+    use crate::{Attributes, Dim, Value};
+
+    fn compare(op: &str, a: Num, b: Num) -> Num {
+        let inputs = [In::Value(Value::scalar(DType::Int64, a)), In::Value(Value::scalar(DType::Int64, b))];
+        run(op, i64::MAX, Attributes::default(), &inputs, 1).unwrap().remove(0).1.unwrap().data.remove(0)
+    }
+
+    #[test]
+    fn symbolic_sizes_compare_where_it_is_certain() {
+        let (batch, small) = (|| Num::Dim(Dim::symbol("batch")), || Num::Dim(Dim::unknown("n", Some(4))));
+        assert_eq!(compare("Equal", batch(), batch()), Num::Int(1));
+        assert_eq!(compare("Equal", batch(), Num::Int(1)), Num::Unknown);
+        assert_eq!(compare("Equal", batch(), Num::Int(-1)), Num::Int(0));
+        assert_eq!(compare("Less", small(), Num::Int(5)), Num::Int(1));
+        assert_eq!(compare("GreaterOrEqual", Num::Int(5), small()), Num::Int(1));
+        assert_eq!(compare("LessOrEqual", Num::Int(4), small()), Num::Unknown);
+        assert_eq!(compare("And", Num::Int(1), Num::Int(0)), Num::Int(0));
+    }
+
+    #[test]
+    fn an_old_opset_lays_the_second_input_at_an_axis() {
+        use crate::Attribute;
+        let attributes = Attributes::from([("broadcast", Attribute::Int(1)), ("axis", Attribute::Int(1))]);
+        let inputs = [crate::ops::testing::float(&[2, 3, 4]), crate::ops::testing::float(&[3])];
+        let out = run("Greater", 6, attributes, &inputs, 1).unwrap().remove(0).0;
+        assert_eq!((out.dtype(), out.shape().unwrap().to_string()), (Some(DType::Bool), "2x3x4".into()));
+    }
+}

@@ -108,3 +108,25 @@ impl Op for Cumulative {
         l.finish(call);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ops::testing::{In, folded, int, ints};
+    use crate::{Attribute, Attributes, DType, Value};
+
+    #[test]
+    fn running_sums_go_both_ways() {
+        let a = |exclusive, reverse| {
+            Attributes::from([("exclusive", Attribute::Int(exclusive)), ("reverse", Attribute::Int(reverse))])
+        };
+        let sum = |a| folded("CumSum", a, &[ints(&[1, 2, 3]), int(0)]).unwrap();
+        assert_eq!(sum(a(0, 0)), [1, 3, 6]);
+        assert_eq!(sum(a(1, 0)), [0, 1, 3]);
+        assert_eq!(sum(a(0, 1)), [6, 5, 3]);
+        assert_eq!(sum(a(1, 1)), [5, 3, 0]);
+        assert_eq!(folded("CumProd", a(0, 0), &[ints(&[2, 3, 4]), int(-1)]), Some(vec![2, 6, 24]));
+        let matrix = Value { shape: vec![2, 2], ..Value::vector(DType::Int64, [1_i64, 2, 3, 4]) };
+        assert_eq!(folded("CumSum", a(0, 0), &[In::Value(matrix), int(0)]), Some(vec![1, 2, 4, 6]));
+        assert_eq!(folded("CumSum", a(0, 0), &[ints(&[1]), int(1)]), None);
+    }
+}

@@ -101,3 +101,19 @@ impl Op for Extremum {
         l.bind(0, result);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Attributes;
+    use crate::ops::testing::{calls, float, folded, int, ints, shape};
+
+    #[test]
+    fn any_number_of_inputs_broadcast() {
+        let none = Attributes::default;
+        let three = [float(&[2, 1]), float(&[3]), float(&[4, 1, 1])];
+        assert_eq!(shape("Max", 13, none(), &three).unwrap(), "4x2x3");
+        assert!(shape("Max", 13, none(), &[float(&[2]), float(&[3])]).is_err());
+        assert_eq!(folded("Min", none(), &[ints(&[5, 1]), int(3), int(2)]), Some(vec![2, 1]));
+        assert_eq!(calls("Max", 13, none(), &three, 1).len(), 2);
+    }
+}

@@ -58,3 +58,19 @@ impl Op for HardSigmoid {
         l.finish(clip::clamp(shape, moved, true, true));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::ops::testing::{calls, float};
+    use crate::{Attribute, Attributes};
+
+    #[test]
+    fn the_kernel_is_that_of_one_sixth() {
+        let names = |a: Attributes| {
+            calls("HardSigmoid", 14, a, &[float(&[4])], 1).iter().map(|c| c.function).collect::<Vec<_>>()
+        };
+        let sixth = Attributes::from([("alpha", Attribute::Float(f64::from(1.0_f32 / 6.0)))]);
+        assert_eq!(names(sixth), ["hardsigmoid"]);
+        assert_eq!(names(Attributes::default()), ["mul", "add", "clamp"]);
+    }
+}

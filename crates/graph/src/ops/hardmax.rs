@@ -49,3 +49,15 @@ impl Op for Hardmax {
         l.finish(scatter.output(shape, OutDtype::Like(0), Place::New));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Attributes;
+    use crate::ops::testing::{calls, float};
+
+    #[test]
+    fn indices_are_eight_bytes_each() {
+        let calls = calls("Hardmax", 13, Attributes::default(), &[float(&[2, 5])], 1);
+        assert_eq!((&calls[0].outputs[0].shape[..], calls[1].saved.len()), (&[2, 1][..], 0));
+    }
+}

@@ -54,3 +54,19 @@ impl Op for IsInf {
         l.finish(call);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{In, folded};
+    use crate::{Attribute, Attributes, Value};
+
+    #[test]
+    fn either_infinity_can_be_left_out() {
+        let x = [f64::NEG_INFINITY, 1.0, f64::INFINITY].map(Num::Float);
+        let x = || In::Value(Value::vector(DType::Float32, x.clone()));
+        let no_negative = Attributes::from([("detect_negative", Attribute::Int(0))]);
+        assert_eq!(folded("IsInf", Attributes::default(), &[x()]), Some(vec![1, 0, 1]));
+        assert_eq!(folded("IsInf", no_negative, &[x()]), Some(vec![0, 0, 1]));
+    }
+}

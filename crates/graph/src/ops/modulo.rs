@@ -72,3 +72,28 @@ impl Op for Mod {
         l.finish(call);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{folded, ints};
+    use crate::{Attribute, Attributes, Dim};
+
+    #[test]
+    fn the_sign_is_the_divisors_or_the_dividends() {
+        let inputs = [ints(&[-4, 7, 5, 4]), ints(&[2, -3, 8, 3])];
+        let fmod = Attributes::from([("fmod", Attribute::Int(1))]);
+        assert_eq!(folded("Mod", Attributes::default(), &inputs), Some(vec![0, -2, 5, 1]));
+        assert_eq!(folded("Mod", fmod, &inputs), Some(vec![0, 1, 5, 1]));
+        assert_eq!(folded("Mod", Attributes::default(), &[ints(&[1]), ints(&[0])]), None);
+        assert_eq!(folded("Mod", Attributes::default(), &[ints(&[i64::MIN]), ints(&[-1])]), None);
+    }
+
+    #[test]
+    fn a_multiple_leaves_nothing() {
+        let size = Num::Dim(Dim::symbol("batch").mul(&Dim::Known(12)).unwrap());
+        let op = Mod { fmod: false };
+        assert_eq!(op.fold(&size, &Num::Int(4), DType::Int64), Num::Int(0));
+        assert_eq!(op.fold(&size, &Num::Int(5), DType::Int64), Num::Unknown);
+    }
+}

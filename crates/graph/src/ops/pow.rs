@@ -92,3 +92,30 @@ impl Op for Pow {
         l.finish(scratch(pow, 4));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{In, calls, float, folded, int, ints};
+    use crate::{Attributes, Value};
+
+    #[test]
+    fn integers_and_sizes_fold() {
+        let none = Attributes::default;
+        assert_eq!(folded("Pow", none(), &[ints(&[2, -3]), int(3)]), Some(vec![8, -27]));
+        assert_eq!(folded("Pow", none(), &[ints(&[10]), int(40)]), None);
+        let half = In::Value(Value::scalar(DType::Float32, 0.5));
+        assert_eq!(folded("Pow", none(), &[ints(&[49, 50]), half]), Some(vec![7, 7]));
+        let batch = Num::Dim(crate::Dim::symbol("batch"));
+        assert_eq!(power(&batch, &Num::Int(2), DType::Int64).as_dim().unwrap().to_string(), "batch*batch");
+    }
+
+    #[test]
+    fn a_number_for_exponent_is_not_an_input() {
+        let two = In::Value(Value::scalar(DType::Float32, 2.0));
+        let square = calls("Pow", 15, Attributes::default(), &[float(&[2, 3]), two], 1).remove(0);
+        assert_eq!((square.inputs.len(), &square.saved[..]), (1, &[Saved::Input(0)][..]));
+        let general = calls("Pow", 15, Attributes::default(), &[float(&[2, 3]), float(&[3])], 1).remove(0);
+        assert_eq!(general.saved.len(), 3);
+    }
+}

@@ -154,3 +154,60 @@ pub(super) fn multiply(a: &Num, b: &Num) -> Num {
     };
     product.unwrap_or(Num::Unknown)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{In, float, folded, ints, run, shape, symbolic};
+    use crate::{Attribute, DType, Dim, Type};
+
+    fn attributes(axes: Option<&[i64]>, keep: i64, noop: i64) -> Attributes {
+        let mut a = Attributes::from([
+            ("keepdims", Attribute::Int(keep)),
+            ("noop_with_empty_axes", Attribute::Int(noop)),
+        ]);
+        if let Some(axes) = axes {
+            a.0.insert("axes".into(), Attribute::Ints(axes.to_vec()));
+        }
+        a
+    }
+
+    #[test]
+    fn axes_go_or_stay_as_ones() {
+        let x = || float(&[2, 3, 4]);
+        let reduced = |a, inputs: &[In]| shape("ReduceSum", 13, a, inputs).unwrap();
+        assert_eq!(reduced(attributes(Some(&[-1, 0]), 1, 0), &[x()]), "1x3x1");
+        assert_eq!(reduced(attributes(None, 0, 0), &[x(), ints(&[1])]), "2x4");
+        assert_eq!(reduced(attributes(None, 0, 0), &[x()]), "scalar");
+        assert_eq!(reduced(attributes(None, 0, 0), &[x(), ints(&[])]), "scalar");
+        assert_eq!(reduced(attributes(None, 0, 1), &[x(), ints(&[])]), "2x3x4");
+        assert!(shape("ReduceMax", 18, attributes(Some(&[3]), 1, 0), &[x()]).is_err());
+        assert!(shape("ReduceMax", 18, attributes(Some(&[0, -3]), 1, 0), &[x()]).is_err());
+    }
+
+    #[test]
+    fn axes_that_are_not_known_leave_the_rank() {
+        let axes = In::Typed(Type::tensor(DType::Int64, Shape::from([2])));
+        let out = |keep| {
+            let inputs = [symbolic(&["batch", "3", "5"]), axes.clone()];
+            run("ReduceMean", 18, attributes(None, keep, 0), &inputs, 1).unwrap().remove(0).0
+        };
+        assert_eq!(out(1).shape().unwrap().upper(), None);
+        assert_eq!(out(1).shape().unwrap()[2].upper(), Some(5));
+        assert_eq!(out(0).shape().unwrap().rank(), 1);
+    }
+
+    #[test]
+    fn small_values_fold() {
+        let fold = |op: &str, v: &[i64]| folded(op, attributes(Some(&[0]), 0, 0), &[ints(v)]);
+        assert_eq!(fold("ReduceProd", &[2, 3, 4]), Some(vec![24]));
+        assert_eq!(fold("ReduceMax", &[2, 9, 4]), Some(vec![9]));
+        assert_eq!(fold("ReduceSumSquare", &[2, -3]), Some(vec![13]));
+        assert_eq!(fold("ReduceMean", &[2, 3]), None);
+        assert_eq!(fold("ReduceProd", &[]), Some(vec![1]));
+        assert_eq!(fold("ReduceProd", &[i64::MAX, 2]), None);
+        let sizes = Value::vector(DType::Int64, [Num::Dim(Dim::symbol("batch")), Num::Int(12)]);
+        let out = run("ReduceProd", 18, attributes(None, 0, 0), &[In::Value(sizes)], 1).unwrap();
+        assert_eq!(out[0].1.as_ref().unwrap().single().unwrap().as_dim().unwrap().to_string(), "12*batch");
+    }
+}

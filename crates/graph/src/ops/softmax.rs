@@ -83,3 +83,32 @@ impl Op for Softmax {
         l.finish(call);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{float, shape};
+    use crate::{Attribute, Attributes, TensorState};
+
+    #[test]
+    fn before_opset_13_the_axis_may_be_the_rank() {
+        let axis = |n| Attributes::from([("axis", Attribute::Int(n))]);
+        assert_eq!(shape("Softmax", 11, axis(3), &[float(&[2, 3, 4])]).unwrap(), "2x3x4");
+        assert!(shape("Softmax", 13, axis(3), &[float(&[2, 3, 4])]).is_err());
+        assert!(shape("LogSoftmax", 13, axis(-4), &[float(&[2, 3, 4])]).is_err());
+    }
+
+    #[test]
+    fn float16_is_read_without_a_cast() {
+        let call = |dtype| {
+            let x = TensorState { shape: &[8, 8], dtype, requires_grad: true, is_initializer: false };
+            let inputs = [Some(x)];
+            let mut l = Lowering::new(&inputs, &[], Some(dtype), true);
+            Softmax { log: false, axis: -1, flattens: false }.pytorch(&mut l);
+            l.into_parts().0.remove(0)
+        };
+        assert_eq!(call(DType::Float16).autocast, Autocast::Keep);
+        assert_eq!(call(DType::Float16).outputs[0].dtype, OutDtype::Is(DType::Float32));
+        assert_eq!(call(DType::Bfloat16).autocast, Autocast::Fp32);
+    }
+}

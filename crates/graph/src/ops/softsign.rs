@@ -47,3 +47,16 @@ impl Op for Softsign {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Attributes;
+    use crate::ops::testing::{calls, float};
+
+    #[test]
+    fn the_divisor_is_kept_too() {
+        let calls = calls("Softsign", 22, Attributes::default(), &[float(&[4])], 1);
+        assert_eq!(calls.iter().map(|c| c.function).collect::<Vec<_>>(), ["abs", "add", "div"]);
+        assert_eq!(calls[2].saved.len(), 2);
+    }
+}

@@ -72,3 +72,18 @@ impl Op for Sum {
 fn divided(value: &Value, n: f64) -> Value {
     super::fold::unary(value, value.dtype, |x| x.as_f64().map_or(Num::Unknown, |x| Num::Float(x / n)))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Attributes;
+    use crate::ops::testing::{calls, float, folded, ints};
+
+    #[test]
+    fn sums_chain_and_keep_nothing() {
+        let none = Attributes::default;
+        assert_eq!(folded("Sum", none(), &[ints(&[1, 2]), ints(&[3]), ints(&[4])]), Some(vec![8, 9]));
+        let mean = calls("Mean", 13, none(), &[float(&[2]), float(&[2]), float(&[2])], 1);
+        assert_eq!(mean.iter().map(|c| c.function).collect::<Vec<_>>(), ["add", "add", "div"]);
+        assert!(mean.iter().all(|c| c.saved.is_empty()));
+    }
+}

@@ -50,3 +50,20 @@ impl Op for Swish {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{calls, float};
+    use crate::{Attribute, Attributes};
+
+    #[test]
+    fn only_the_plain_one_is_a_single_kernel() {
+        let lower = |alpha| {
+            calls("Swish", 24, Attributes::from([("alpha", Attribute::Float(alpha))]), &[float(&[4])], 1)
+        };
+        assert_eq!(lower(1.0)[0].saved, [Saved::Input(0)]);
+        let gated = lower(1.702);
+        assert_eq!(gated.iter().map(|c| c.function).collect::<Vec<_>>(), ["mul", "sigmoid", "mul"]);
+    }
+}

@@ -162,3 +162,39 @@ impl Op for Unary {
         l.finish(call);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{In, calls, float, run};
+    use crate::{Attributes, Dim, Value};
+
+    fn fold(op: &str, value: Value) -> Vec<Num> {
+        run(op, i64::MAX, Attributes::default(), &[In::Value(value)], 1).unwrap().remove(0).1.unwrap().data
+    }
+
+    #[test]
+    fn sizes_pass_through_rounding_and_halves_go_to_even() {
+        let batch = Num::Dim(Dim::symbol("batch"));
+        let sizes = Value::vector(DType::Int64, [batch.clone(), Num::Int(-3)]);
+        assert_eq!(fold("Abs", sizes.clone()), [batch.clone(), Num::Int(3)]);
+        assert_eq!(fold("Neg", sizes), [Num::Unknown, Num::Int(3)]);
+        let floats = Value::vector(DType::Float32, [Num::Float(2.5), Num::Float(-0.5), batch.clone()]);
+        assert_eq!(fold("Round", floats.clone()), [Num::Float(2.0), Num::Float(-0.0), batch.clone()]);
+        assert_eq!(fold("Floor", floats), [Num::Float(2.0), Num::Float(-1.0), batch]);
+        assert_eq!(fold("Not", Value::vector(DType::Bool, [1_i64, 0])), [Num::Int(0), Num::Int(1)]);
+        assert_eq!(fold("Abs", Value::scalar(DType::Int64, i64::MIN)), [Num::Unknown]);
+        assert_eq!(fold("BitwiseNot", Value::scalar(DType::Uint8, 5_i64)), [Num::Unknown]);
+    }
+
+    #[test]
+    fn what_is_kept_is_the_table() {
+        let call = |op| calls(op, i64::MAX, Attributes::default(), &[float(&[2, 3])], 1).remove(0);
+        assert_eq!(call("Exp").saved, [Saved::Output(0)]);
+        assert_eq!(call("Log").saved, [Saved::Input(0)]);
+        assert_eq!(call("Acos").backward_scratch.len(), 5);
+        assert!(call("Floor").saved.is_empty());
+        let test = call("IsNaN");
+        assert_eq!((test.outputs[0].dtype, &test.grads[0]), (OutDtype::Is(DType::Bool), &Grad::None));
+    }
+}
