@@ -29,6 +29,7 @@ const RULES: &[Rule] = &[
         core: false,
         may_use: &["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-report"],
     },
+    Rule { package: "memfit-bench-models", core: false, may_use: &[] },
     Rule { package: "xtask", core: false, may_use: &[] },
 ];
 

@@ -1,0 +1,12 @@
+//! ONNX files made to measure: transformers of any length, and a file of 2 GiB that takes no room on the disk.
+//!
+//! The files are written field by field, without the importer's own code, so that what is measured reads what something
+//! else wrote.
+
+mod large;
+mod model;
+mod transformer;
+mod wire;
+
+pub use large::write_large;
+pub use transformer::transformer;
