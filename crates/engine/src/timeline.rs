@@ -86,7 +86,7 @@ pub struct Timeline {
     /// By [`StorageId`].
     pub storages: Vec<Storage>,
     /// Module paths or node names.
-    pub layers: Vec<String>,
+    pub layers: Vec<std::sync::Arc<str>>,
     /// Names of tensors and kernels.
-    pub labels: Vec<String>,
+    pub labels: Vec<std::sync::Arc<str>>,
 }

@@ -1,1 +1,3 @@
-//! One file per framework profile.
+//! One folder per framework profile: the rules by which it runs, keeps and frees.
+
+pub mod pytorch;

@@ -1,0 +1,172 @@
+//! The loss: what the training script computes from the model's outputs.
+//!
+//! The file does not say it, so it is chosen from the outputs' shapes and named among the assumptions. Cross-entropy is
+//! `log_softmax` (keeps its output; float32 under autocast) and `nll_loss` (keeps the targets and one scalar); logits of a
+//! sequence are cast up to float32 first, as transformers' losses do (loss_utils.py, 5.x).
+
+use super::tape::{Tape, Tensor, TensorRef};
+use super::{Edge, strides};
+use crate::{Category, Loss};
+use memfit_graph::{Autocast, Call, DType, Grad, Operand, OutDtype, Place, Saved, View};
+
+/// The loss that a script would use for these outputs, with a sentence that says why.
+pub(super) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Loss, String) {
+    let Some(output) = outputs.first() else { return (Loss::None, "no output to compare".into()) };
+    let same_as_input = inputs.iter().any(|(shape, dtype)| dtype.is_float() && shape == output);
+    let per_sample = output.iter().skip(1).fold(1_u64, |acc, d| acc.saturating_mul(*d));
+    let image_in = inputs.iter().any(|(shape, _)| shape.len() == 4);
+    let (loss, why) = if same_as_input {
+        (Loss::Mse, "the output has the shape of an input: mean squared error against it")
+    } else if per_sample <= 1 {
+        (Loss::Bce, "one number per sample: binary cross-entropy with logits")
+    } else if output.len() == 4 && output[1] <= 4 && !image_in {
+        (Loss::None, "an image is generated: the mean of the output")
+    } else if output.len() == 4 && image_in && output[1] > output[2].saturating_mul(2) {
+        (Loss::None, "a feature map: the mean of the output")
+    } else if output.len() == 4 && output[1] <= 4 {
+        (Loss::None, "an image: the mean of the output")
+    } else {
+        (Loss::CrossEntropy, "softmax cross-entropy over the classes")
+    };
+    (loss, format!("loss: {why}"))
+}
+
+/// The shape of the targets that the loss reads and their dtype; `None` where it reads none of its own.
+pub(super) fn target(loss: Loss, output: &[u64], same_as_input: bool) -> Option<(Vec<u64>, DType)> {
+    match loss {
+        Loss::CrossEntropy => {
+            let mut shape = output.to_vec();
+            match shape.len() {
+                0 | 1 => {}
+                // [batch, tokens, classes]
+                3 => drop(shape.pop()),
+                // [batch, classes, …]
+                _ => drop(shape.remove(1)),
+            }
+            Some((shape, DType::Int64))
+        }
+        Loss::Mse if same_as_input => None,
+        Loss::Mse | Loss::Bce => Some((output.to_vec(), DType::Float32)),
+        Loss::Auto | Loss::None => None,
+    }
+}
+
+/// Computes the loss of one output; gives the scalar.
+pub(super) fn run(tape: &mut Tape, loss: Loss, output: TensorRef, target: Option<TensorRef>) -> TensorRef {
+    match (loss, target) {
+        (Loss::CrossEntropy, Some(target)) => cross_entropy(tape, output, target),
+        (Loss::Mse, target) => {
+            let target = target.unwrap_or(output);
+            pairwise(tape, "mse_loss", Autocast::Fp32, output, target)
+        }
+        (Loss::Bce, Some(target)) => pairwise(tape, "binary_cross_entropy_with_logits", Autocast::Fp32, output, target),
+        _ => mean(tape, output),
+    }
+}
+
+fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef) -> TensorRef {
+    let shape = tape.tensor(logits).shape.clone();
+    let mut logits = logits;
+    let mut owned = Vec::new();
+    if shape.len() == 3 {
+        if tape.tensor(logits).dtype.is_half() {
+            logits = tape.cast(logits, DType::Float32);
+            owned.push(logits);
+        }
+        let flat = [shape[0].saturating_mul(shape[1]), shape[2]];
+        let view = Call::new("view").input(Operand::Input(0), Grad::Unview).output(
+            &flat,
+            OutDtype::Like(0),
+            Place::View(0, View::Reshape),
+        );
+        logits = tape.run(&view, &[logits])[0];
+        owned.push(logits);
+    }
+    let shape = tape.tensor(logits).shape.clone();
+    let log_softmax = Call::new("_log_softmax")
+        .autocast(Autocast::Fp32)
+        .input(Operand::Input(0), Grad::New)
+        .output(&shape, OutDtype::Promoted, Place::New)
+        .saves([Saved::Output(0)]);
+    let log_probabilities = tape.run(&log_softmax, &[logits])[0];
+    // transformers holds the float copy of the logits as a local of its loss function; plain cross-entropy does not.
+    let name = if shape.len() > 2 { "nll_loss2d_forward" } else { "nll_loss_forward" };
+    let nll = Call::new(name)
+        .autocast(Autocast::Fp32)
+        .input(Operand::Input(0), Grad::New)
+        .input(Operand::Input(1), Grad::None)
+        .output(&[], OutDtype::Like(0), Place::New)
+        .output(&[], OutDtype::Like(0), Place::New)
+        .saves([Saved::Input(0), Saved::Input(1), Saved::Output(1)]);
+    let results = tape.run(&nll, &[log_probabilities, target]);
+    for t in owned.into_iter().chain([log_probabilities, results[1]]) {
+        let storage = tape.tensor(t).storage;
+        tape.memory.release(storage);
+    }
+    results[0]
+}
+
+fn pairwise(tape: &mut Tape, name: &'static str, autocast: Autocast, output: TensorRef, target: TensorRef) -> TensorRef {
+    let call = Call::new(name)
+        .autocast(autocast)
+        .input(Operand::Input(0), Grad::Pointwise)
+        .input(Operand::Input(1), Grad::None)
+        .output(&[], OutDtype::Promoted, Place::New)
+        .saves([Saved::Input(0), Saved::Input(1)]);
+    // The gradient has the output's shape although the loss is a scalar.
+    let call = Call { grads: vec![Grad::New, Grad::None], ..call };
+    tape.run(&call, &[output, target])[0]
+}
+
+fn mean(tape: &mut Tape, output: TensorRef) -> TensorRef {
+    let mut output = output;
+    let mut cast = None;
+    if tape.tensor(output).dtype.is_half() {
+        output = tape.cast(output, DType::Float32);
+        cast = Some(tape.tensor(output).storage);
+    }
+    let call = Call::new("mean").input(Operand::Input(0), Grad::New).output(&[], OutDtype::Promoted, Place::New);
+    let loss = tape.run(&call, &[output])[0];
+    if let Some(storage) = cast {
+        tape.memory.release(storage);
+    }
+    loss
+}
+
+/// The targets as a tensor of the step.
+pub(super) fn add_target(tape: &mut Tape, shape: &[u64], dtype: DType) -> TensorRef {
+    let storage = tape.new_storage(shape, dtype, Category::Input, "target");
+    let (shape, strides) = (shape.into(), strides::contiguous(shape));
+    tape.add(Tensor { storage, shape, strides, dtype, edge: Edge::None, is_number: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outputs_shape_chooses_the_loss() {
+        let image = || (vec![8, 3, 64, 64], DType::Float32);
+        let chosen = |out: &[u64], inputs: &[(Vec<u64>, DType)]| choose(&[out.to_vec()], inputs).0;
+        assert_eq!(chosen(&[8, 1000], &[image()]), Loss::CrossEntropy);
+        assert_eq!(chosen(&[8, 21, 64, 64], &[image()]), Loss::CrossEntropy);
+        assert_eq!(chosen(&[8, 3, 64, 64], &[image()]), Loss::Mse);
+        assert_eq!(chosen(&[8, 1, 1, 1], &[image()]), Loss::Bce);
+        assert_eq!(chosen(&[8, 128, 30522], &[(vec![8, 128], DType::Int64)]), Loss::CrossEntropy);
+        assert_eq!(chosen(&[8, 3, 64, 64], &[(vec![8, 100, 1, 1], DType::Float32)]), Loss::Mse.min_for_generator());
+    }
+
+    #[test]
+    fn targets_are_one_class_per_position() {
+        assert_eq!(target(Loss::CrossEntropy, &[8, 128, 1000], false), Some((vec![8, 128], DType::Int64)));
+        assert_eq!(target(Loss::CrossEntropy, &[8, 21, 64, 64], false), Some((vec![8, 64, 64], DType::Int64)));
+        assert_eq!(target(Loss::Mse, &[8, 3], true), None);
+    }
+
+    impl Loss {
+        /// A generator has no target: the mean of its output.
+        fn min_for_generator(self) -> Loss {
+            Loss::None
+        }
+    }
+}

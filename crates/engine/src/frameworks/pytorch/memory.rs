@@ -1,0 +1,118 @@
+//! The device memory of one step: storages with reference counts, written down as events.
+
+use crate::timeline::{Event, EventKind, Storage};
+use crate::{Category, Phase, StorageId, Timeline};
+use memfit_graph::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Reference-counted storages; the timeline grows as they come and go.
+#[derive(Default)]
+pub(super) struct Memory {
+    timeline: Timeline,
+    references: Vec<u32>,
+    labels: BTreeMap<&'static str, u32>,
+    /// The phase of what happens now.
+    pub(super) phase: Phase,
+    /// The layer of what happens now.
+    pub(super) layer: u32,
+}
+
+impl Memory {
+    /// A new storage held once.
+    pub(super) fn allocate(&mut self, bytes: Bytes, category: Category, label: &'static str) -> StorageId {
+        let label = self.label(label);
+        self.push(bytes, category, label)
+    }
+
+    /// A new storage with a name of its own, held once: a parameter, an input.
+    pub(super) fn allocate_named(&mut self, bytes: Bytes, category: Category, name: Arc<str>) -> StorageId {
+        self.timeline.labels.push(name);
+        let label = index(self.timeline.labels.len() - 1);
+        self.push(bytes, category, label)
+    }
+
+    fn push(&mut self, bytes: Bytes, category: Category, label: u32) -> StorageId {
+        let id = StorageId(index(self.timeline.storages.len()));
+        self.timeline.storages.push(Storage { bytes, category, layer: self.layer, label });
+        self.references.push(1);
+        self.event(EventKind::Allocate, id);
+        id
+    }
+
+    fn label(&mut self, label: &'static str) -> u32 {
+        let labels = &mut self.timeline.labels;
+        *self.labels.entry(label).or_insert_with(|| {
+            labels.push(label.into());
+            index(labels.len() - 1)
+        })
+    }
+
+    fn event(&mut self, kind: EventKind, storage: StorageId) {
+        self.timeline.events.push(Event { kind, storage, phase: self.phase, layer: self.layer });
+    }
+
+    /// One more holder.
+    pub(super) fn hold(&mut self, id: StorageId) {
+        self.references[id.0 as usize] += 1;
+    }
+
+    /// One holder less; the last one frees the storage.
+    pub(super) fn release(&mut self, id: StorageId) {
+        let references = &mut self.references[id.0 as usize];
+        debug_assert!(*references > 0, "released once too often");
+        *references = references.saturating_sub(1);
+        if *references == 0 {
+            self.event(EventKind::Free, id);
+        }
+    }
+
+    /// How many holders.
+    pub(super) fn references(&self, id: StorageId) -> u32 {
+        self.references[id.0 as usize]
+    }
+
+    /// Its facts.
+    pub(super) fn storage(&self, id: StorageId) -> &Storage {
+        &self.timeline.storages[id.0 as usize]
+    }
+
+    /// Says what a storage turned out to be for (an activation gradient that became a parameter's gradient).
+    pub(super) fn recategorize(&mut self, id: StorageId, category: Category, layer: u32) {
+        let storage = &mut self.timeline.storages[id.0 as usize];
+        storage.category = category;
+        storage.layer = layer;
+    }
+
+    /// A new layer.
+    pub(super) fn add_layer(&mut self, name: Arc<str>) -> u32 {
+        self.timeline.layers.push(name);
+        index(self.timeline.layers.len() - 1)
+    }
+
+    /// The step as it was written down.
+    pub(super) fn into_timeline(self) -> Timeline {
+        self.timeline
+    }
+}
+
+fn index(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_holder_frees() {
+        let mut m = Memory::default();
+        let id = m.allocate(Bytes(4), Category::Activation, "relu");
+        m.hold(id);
+        m.release(id);
+        assert_eq!(m.references(id), 1);
+        m.release(id);
+        let timeline = m.into_timeline();
+        assert_eq!(timeline.events.iter().map(|e| e.kind).collect::<Vec<_>>(), [EventKind::Allocate, EventKind::Free]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Shapes and strides: which views need no copy, and how new tensors are laid out.
+//!
+//! Sources: aten/src/ATen/TensorUtils.cpp (`computeStride`), c10/core/TensorImpl.h (contiguity and density),
+//! aten/src/ATen/ExpandUtils.cpp (`infer_dense_strides`), PyTorch 2.15.
+
+use smallvec::SmallVec;
+
+/// Dims or strides.
+pub(super) type Dims = SmallVec<[u64; 6]>;
+
+/// Row-major strides of a shape.
+pub(super) fn contiguous(shape: &[u64]) -> Dims {
+    let mut strides: Dims = shape.into();
+    let mut next = 1_u64;
+    for (stride, dim) in strides.iter_mut().zip(shape).rev() {
+        *stride = next;
+        next = next.saturating_mul((*dim).max(1));
+    }
+    strides
+}
+
+/// Whether the elements lie in row-major order without gaps.
+pub(super) fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
+    let mut next = 1_u64;
+    for (dim, stride) in shape.iter().zip(strides).rev() {
+        if *dim != 1 && *stride != next {
+            return false;
+        }
+        next = next.saturating_mul(*dim);
+    }
+    true
+}
+
+/// Whether the elements fill their storage without gaps or overlaps, in any order of axes.
+pub(super) fn is_dense(shape: &[u64], strides: &[u64]) -> bool {
+    let mut order: SmallVec<[usize; 6]> = (0..shape.len()).filter(|k| shape[*k] != 1).collect();
+    order.sort_by_key(|k| strides[*k]);
+    let mut next = 1_u64;
+    order.into_iter().all(|k| {
+        let fits = strides[k] == next;
+        next = next.saturating_mul(shape[k]);
+        fits
+    })
+}
+
+/// The layout of a new tensor made like this one: the same strides where they are dense, else the same order of axes.
+pub(super) fn like(shape: &[u64], strides: &[u64]) -> Dims {
+    if is_dense(shape, strides) {
+        return strides.into();
+    }
+    let mut order: SmallVec<[usize; 6]> = (0..shape.len()).collect();
+    // Stable, so that axes of equal stride (expanded ones) keep their order; innermost first.
+    order.reverse();
+    order.sort_by_key(|k| if strides[*k] == 0 { u64::MAX } else { strides[*k] });
+    let mut out: Dims = shape.into();
+    let mut next = 1_u64;
+    for k in order {
+        out[k] = next;
+        next = next.saturating_mul(shape[k].max(1));
+    }
+    out
+}
+
+/// The strides of a view of the same elements in another shape; `None` where it needs a copy.
+pub(super) fn view(shape: &[u64], strides: &[u64], new: &[u64]) -> Option<Dims> {
+    let elements: u64 = shape.iter().product();
+    if elements == 0 {
+        return Some(contiguous(new));
+    }
+    let mut out: Dims = new.into();
+    let mut at = new.len();
+    let (mut chunk, mut base) = (1_u64, strides.last().copied().unwrap_or(1));
+    if shape.is_empty() {
+        return new.iter().all(|d| *d == 1).then(|| contiguous(new));
+    }
+    for k in (0..shape.len()).rev() {
+        chunk *= shape[k];
+        let breaks = k == 0 || (shape[k - 1] != 1 && strides[k - 1] != chunk * base);
+        if !breaks {
+            continue;
+        }
+        let mut filled = 1_u64;
+        while at > 0 && (filled < chunk || new[at - 1] == 1) {
+            at -= 1;
+            out[at] = filled * base;
+            filled *= new[at];
+        }
+        if filled != chunk {
+            return None;
+        }
+        if k > 0 {
+            chunk = 1;
+            base = strides[k - 1];
+        }
+    }
+    (at == 0).then_some(out)
+}
+
+/// The strides after repeating axes of extent one (aligned from the right): zero where repeated.
+pub(super) fn expand(shape: &[u64], strides: &[u64], new: &[u64]) -> Dims {
+    let skip = new.len().saturating_sub(shape.len());
+    (0..new.len())
+        .map(|k| match k.checked_sub(skip) {
+            Some(i) if shape[i] == new[k] => strides[i],
+            _ => 0,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_free_where_the_order_of_elements_stays() {
+        let c = contiguous(&[2, 3, 4]);
+        assert_eq!(view(&[2, 3, 4], &c, &[6, 4]).unwrap()[..], [4, 1]);
+        assert_eq!(view(&[2, 3, 4], &c, &[2, 1, 12, 1]).unwrap()[..], [12, 12, 1, 1]);
+        // [B, S, H, D] seen as [B, H, S, D] cannot be flattened to [B*H, S, D] without a copy…
+        let (shape, strides) = ([2, 4, 8, 16], [512, 16, 64, 1]);
+        assert!(view(&shape, &strides, &[8, 8, 16]).is_none());
+        // …but its batch axis alone can be split.
+        assert_eq!(view(&shape, &strides, &[2, 2, 2, 8, 16]).unwrap()[..], [512, 32, 16, 64, 1]);
+        assert!(view(&[], &[], &[1, 1]).is_some());
+    }
+
+    #[test]
+    fn layouts_are_kept_where_dense() {
+        let channels_last = [48, 1, 12, 3];
+        assert!(is_dense(&[2, 3, 4, 4], &channels_last));
+        assert!(!is_contiguous(&[2, 3, 4, 4], &channels_last));
+        assert_eq!(like(&[2, 3, 4, 4], &channels_last)[..], channels_last);
+        // A slice of every other row: same order, gaps closed.
+        assert_eq!(like(&[2, 3], &[6, 1])[..], [3, 1]);
+        assert_eq!(like(&[2, 3], &[0, 0])[..], [3, 1]);
+        assert_eq!(expand(&[3, 1], &[1, 1], &[2, 3, 5])[..], [0, 1, 0]);
+    }
+}
