@@ -6,11 +6,15 @@
 
 mod estimate;
 pub mod frameworks;
+mod model;
 pub mod optimizers;
+mod parameters;
 mod plan;
 pub mod recompose;
+mod replay;
 mod timeline;
 
 pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak};
+pub use model::{Model, SavedBy};
 pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
-pub use timeline::{Category, Event, EventKind, Phase, StorageId, Timeline};
+pub use timeline::{Category, Event, EventKind, Phase, Storage, StorageId, Timeline};

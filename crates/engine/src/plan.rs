@@ -78,7 +78,7 @@ pub enum Checkpoint {
     None,
     /// Those inside of each repeated block of the model.
     Block,
-    /// All but the model's inputs: one segment.
+    /// Those, and the stretches between the blocks (stem, head), each as a segment of its own.
     Full,
 }
 

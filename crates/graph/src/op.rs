@@ -15,6 +15,12 @@ pub trait Op: Debug + Any + Send + Sync {
     /// What is not known stays unknown; an error means that the model is wrong.
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError>;
 
+    /// The inputs that hold state or a table rather than trained values where they are stored in the file: the running
+    /// statistics of a batch norm.
+    fn buffer_inputs(&self) -> &'static [usize] {
+        &[]
+    }
+
     /// Writes the ATen calls that PyTorch makes for this operator, with what autograd keeps.
     ///
     /// The default keeps every input and output, a bound from above, and marks the operator as not modelled.

@@ -6,18 +6,18 @@
 //! over where nobody else holds it and its layout suits, else it is cloned).
 
 use super::strides::{self, Dims};
-use super::tape::{Edge, Meta, Node, NodeRef, Tape, TensorRef};
+use super::tape::{Edge, Meta, Node, Tape, TensorRef};
 use crate::{Category, StorageId};
 use memfit_graph::{DType, Grad, Place, View};
 use smallvec::SmallVec;
 
 /// A gradient on its way; it holds its storage once.
 #[derive(Clone, Debug)]
-struct Gradient {
-    storage: StorageId,
-    shape: Dims,
-    strides: Dims,
-    dtype: DType,
+pub(super) struct Gradient {
+    pub(super) storage: StorageId,
+    pub(super) shape: Dims,
+    pub(super) strides: Dims,
+    pub(super) dtype: DType,
 }
 
 /// A trained parameter.
@@ -38,9 +38,25 @@ pub(super) struct Options {
     pub(super) as_fake_tensors: bool,
 }
 
-struct Backward<'a> {
-    tape: &'a mut Tape,
-    leaves: &'a mut [Leaf],
+/// What backward needs beside the nodes: the tape, and a way to run a checkpointed segment again.
+pub(super) trait Machine {
+    /// The tape.
+    fn tape(&mut self) -> &mut Tape;
+
+    /// Runs a checkpointed segment forward again and then backward from `incoming`, by output of the segment; gives the
+    /// gradients of its inputs, and leaves those of its parameters in `leaves`.
+    fn checkpoint(
+        &mut self,
+        segment: u32,
+        incoming: &[Option<Gradient>],
+        leaves: &mut Vec<Leaf>,
+        options: Options,
+    ) -> Vec<Option<Gradient>>;
+}
+
+struct Backward<'a, M> {
+    machine: &'a mut M,
+    leaves: &'a mut Vec<Leaf>,
     options: Options,
     /// By node and output.
     buffers: Vec<SmallVec<[Option<Gradient>; 1]>>,
@@ -59,38 +75,50 @@ const WANT_CONTIGUOUS: &[&str] = &[
 ];
 
 /// Runs backward from `loss`, leaving each leaf's gradient in [`Leaf::grad`].
-pub(super) fn run(tape: &mut Tape, loss: TensorRef, leaves: &mut [Leaf], options: Options) {
-    let Edge::Node { node: root, output } = tape.tensor(loss).edge else { return };
+pub(super) fn run<M: Machine>(machine: &mut M, loss: TensorRef, leaves: &mut Vec<Leaf>, options: Options) {
+    let tape = machine.tape();
     let seed = tape.tensor(loss).clone();
     let storage = tape.new_storage(&seed.shape, seed.dtype, Category::ActivationGradient, "ones_like");
-    let seed = Gradient { storage, strides: strides::contiguous(&seed.shape), shape: seed.shape, dtype: seed.dtype };
-    let nodes = std::mem::take(&mut tape.nodes);
+    let strides = strides::contiguous(&seed.shape);
+    let gradient = Gradient { storage, strides, shape: seed.shape, dtype: seed.dtype };
+    run_from(machine, vec![(seed.edge, gradient)], leaves, options);
+}
+
+/// Runs backward from several outputs at once. All nodes of the tape are consumed.
+pub(super) fn run_from<M: Machine>(
+    machine: &mut M,
+    roots: Vec<(Edge, Gradient)>,
+    leaves: &mut Vec<Leaf>,
+    options: Options,
+) {
+    let nodes = std::mem::take(&mut machine.tape().nodes);
+    let edges: Vec<Edge> = roots.iter().map(|(edge, _)| *edge).collect();
     let mut backward = Backward {
         buffers: vec![SmallVec::new(); nodes.len()],
         pending: vec![None; leaves.len()],
-        remaining: dependencies(&nodes, root, leaves.len()),
-        tape,
+        remaining: dependencies(&nodes, &edges, leaves.len()),
+        machine,
         leaves,
         options,
     };
-    backward.deliver(Edge::Node { node: root, output }, seed);
-    for (id, node) in nodes.iter().enumerate().take(root.0 as usize + 1).rev() {
-        backward.evaluate(id, node);
+    for (edge, gradient) in roots {
+        backward.deliver(edge, gradient);
     }
-    // What backward never reached is freed with the graph.
-    for node in &nodes[(root.0 as usize + 1).min(nodes.len())..] {
-        for storage in &node.saved {
-            backward.tape.memory.release(*storage);
-        }
+    for (id, node) in nodes.iter().enumerate().rev() {
+        backward.evaluate(id, node);
     }
 }
 
 /// How many gradients each leaf waits for.
-fn dependencies(nodes: &[Node], root: NodeRef, leaves: usize) -> Vec<u32> {
+fn dependencies(nodes: &[Node], roots: &[Edge], leaves: usize) -> Vec<u32> {
     let mut reached = vec![false; nodes.len()];
     let mut remaining = vec![0; leaves];
-    if let Some(slot) = reached.get_mut(root.0 as usize) {
-        *slot = true;
+    for root in roots {
+        match root {
+            Edge::Node { node, .. } => reached[node.0 as usize] = true,
+            Edge::Leaf(leaf) => remaining[*leaf as usize] += 1,
+            Edge::None => {}
+        }
     }
     for id in (0..nodes.len()).rev() {
         if !reached[id] {
@@ -107,19 +135,26 @@ fn dependencies(nodes: &[Node], root: NodeRef, leaves: usize) -> Vec<u32> {
     remaining
 }
 
-impl Backward<'_> {
+impl<M: Machine> Backward<'_, M> {
+    fn tape(&mut self) -> &mut Tape {
+        self.machine.tape()
+    }
+
     fn evaluate(&mut self, id: usize, node: &Node) {
         let incoming: SmallVec<[Option<Gradient>; 1]> = std::mem::take(&mut self.buffers[id]);
-        self.tape.memory.layer = node.layer;
+        self.tape().memory.layer = node.layer;
         let Some(first) = incoming.iter().flatten().next().cloned() else {
             return self.release_saved(node);
         };
+        if let Some(segment) = node.segment {
+            return self.evaluate_segment(node, segment, &incoming);
+        }
         let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
         for (shape, dtype) in &node.scratch {
-            scratch.push(self.tape.new_storage(shape, *dtype, Category::Transient, node.function));
+            scratch.push(self.tape().new_storage(shape, *dtype, Category::Transient, node.function));
         }
         if WANT_CONTIGUOUS.contains(&node.function) && !is_plain(&first) {
-            scratch.push(self.tape.new_storage(&first.shape, first.dtype, Category::Transient, "contiguous"));
+            scratch.push(self.tape().new_storage(&first.shape, first.dtype, Category::Transient, "contiguous"));
         }
         let gradients: SmallVec<[(usize, Gradient); 3]> = node
             .inputs
@@ -131,10 +166,10 @@ impl Backward<'_> {
         let gradients: SmallVec<[(usize, Gradient); 3]> =
             gradients.into_iter().map(|(i, g)| (i, self.validated(g, &node.inputs[i].meta))).collect();
         for storage in scratch {
-            self.tape.memory.release(storage);
+            self.tape().memory.release(storage);
         }
         for gradient in incoming.into_iter().flatten() {
-            self.tape.memory.release(gradient.storage);
+            self.tape().memory.release(gradient.storage);
         }
         self.release_saved(node);
         for (i, gradient) in gradients {
@@ -142,9 +177,21 @@ impl Backward<'_> {
         }
     }
 
+    /// A checkpointed segment: its inputs' gradients come from running it again.
+    fn evaluate_segment(&mut self, node: &Node, segment: u32, incoming: &[Option<Gradient>]) {
+        let gradients = self.machine.checkpoint(segment, incoming, self.leaves, self.options);
+        // Parameters of the segment may have been given their gradients; the leaves' list has not grown.
+        self.release_saved(node);
+        for (input, gradient) in node.inputs.iter().zip(gradients) {
+            if let Some(gradient) = gradient {
+                self.deliver(input.edge, gradient);
+            }
+        }
+    }
+
     fn release_saved(&mut self, node: &Node) {
         for storage in &node.saved {
-            self.tape.memory.release(*storage);
+            self.tape().memory.release(*storage);
         }
     }
 
@@ -163,7 +210,7 @@ impl Backward<'_> {
             Grad::Pointwise => {
                 let dtype = if node.function == "_to_copy" { meta.dtype } else { first.dtype };
                 let storage =
-                    self.tape.new_storage(&first.shape, dtype, Category::ActivationGradient, node.function);
+                    self.tape().new_storage(&first.shape, dtype, Category::ActivationGradient, node.function);
                 let strides = strides::like(&first.shape, &first.strides);
                 Gradient { storage, shape: first.shape.clone(), strides, dtype }
             }
@@ -177,7 +224,12 @@ impl Backward<'_> {
                 // The gradient of a split joins its parts; a part without one is made of zeros.
                 for (j, (out, _)) in node.outputs.iter().enumerate() {
                     if incoming.get(j).is_none_or(Option::is_none) {
-                        scratch.push(self.tape.new_storage(&out.shape, out.dtype, Category::Transient, "zeros"));
+                        scratch.push(self.tape().new_storage(
+                            &out.shape,
+                            out.dtype,
+                            Category::Transient,
+                            "zeros",
+                        ));
                     }
                 }
                 self.fresh(node, &meta.shape, first.dtype)
@@ -195,10 +247,12 @@ impl Backward<'_> {
                 Some(Place::View(_, View::Slice { .. })) if meta.shape != first.shape => {
                     self.fresh(node, &meta.shape, first.dtype)
                 }
-                Some(Place::View(_, View::Reshape)) => match strides::view(&first.shape, &first.strides, &meta.shape) {
-                    Some(strides) => self.shared(first, meta.shape.clone(), strides),
-                    None => self.fresh(node, &meta.shape, first.dtype),
-                },
+                Some(Place::View(_, View::Reshape)) => {
+                    match strides::view(&first.shape, &first.strides, &meta.shape) {
+                        Some(strides) => self.shared(first, meta.shape.clone(), strides),
+                        None => self.fresh(node, &meta.shape, first.dtype),
+                    }
+                }
                 // An expand's gradient is summed when it is validated.
                 _ => self.shared(first, first.shape.clone(), first.strides.clone()),
             },
@@ -206,12 +260,12 @@ impl Backward<'_> {
     }
 
     fn fresh(&mut self, node: &Node, shape: &[u64], dtype: DType) -> Gradient {
-        let storage = self.tape.new_storage(shape, dtype, Category::ActivationGradient, node.function);
+        let storage = self.tape().new_storage(shape, dtype, Category::ActivationGradient, node.function);
         Gradient { storage, shape: shape.into(), strides: strides::contiguous(shape), dtype }
     }
 
     fn shared(&mut self, of: &Gradient, shape: Dims, strides: Dims) -> Gradient {
-        self.tape.memory.hold(of.storage);
+        self.tape().memory.hold(of.storage);
         Gradient { storage: of.storage, shape, strides, dtype: of.dtype }
     }
 
@@ -223,16 +277,22 @@ impl Backward<'_> {
                 g.strides = strides::contiguous(&meta.shape);
                 g.shape = meta.shape.clone();
             } else {
-                let summed = self.tape.new_storage(&meta.shape, g.dtype, Category::ActivationGradient, "sum_to_size");
-                self.tape.memory.release(g.storage);
+                let summed =
+                    self.tape().new_storage(&meta.shape, g.dtype, Category::ActivationGradient, "sum_to_size");
+                self.tape().memory.release(g.storage);
                 let strides = strides::contiguous(&meta.shape);
                 g = Gradient { storage: summed, shape: meta.shape.clone(), strides, dtype: g.dtype };
             }
         }
         if g.dtype != meta.dtype && meta.dtype.is_float() {
-            let cast = self.tape.new_storage(&g.shape, meta.dtype, Category::ActivationGradient, "_to_copy");
-            self.tape.memory.release(g.storage);
-            g = Gradient { storage: cast, strides: strides::like(&g.shape, &g.strides), dtype: meta.dtype, ..g };
+            let cast = self.tape().new_storage(&g.shape, meta.dtype, Category::ActivationGradient, "_to_copy");
+            self.tape().memory.release(g.storage);
+            g = Gradient {
+                storage: cast,
+                strides: strides::like(&g.shape, &g.strides),
+                dtype: meta.dtype,
+                ..g
+            };
         }
         g
     }
@@ -240,7 +300,7 @@ impl Backward<'_> {
     /// Puts a gradient where its edge leads, adding to what is there.
     fn deliver(&mut self, edge: Edge, gradient: Gradient) {
         match edge {
-            Edge::None => self.tape.memory.release(gradient.storage),
+            Edge::None => self.tape().memory.release(gradient.storage),
             Edge::Node { node, output } => {
                 let (node, output) = (node.0 as usize, output as usize);
                 if self.buffers[node].len() <= output {
@@ -267,15 +327,15 @@ impl Backward<'_> {
     fn add(&mut self, there: Option<Gradient>, new: Gradient) -> Gradient {
         let Some(there) = there else { return new };
         let in_place = !self.options.as_fake_tensors
-            && self.tape.memory.references(there.storage) == 1
+            && self.tape().memory.references(there.storage) == 1
             && strides::is_dense(&there.shape, &there.strides);
         if in_place {
-            self.tape.memory.release(new.storage);
+            self.tape().memory.release(new.storage);
             return there;
         }
-        let storage = self.tape.new_storage(&there.shape, there.dtype, Category::ActivationGradient, "add");
-        self.tape.memory.release(there.storage);
-        self.tape.memory.release(new.storage);
+        let storage = self.tape().new_storage(&there.shape, there.dtype, Category::ActivationGradient, "add");
+        self.tape().memory.release(there.storage);
+        self.tape().memory.release(new.storage);
         Gradient { storage, strides: strides::like(&there.shape, &there.strides), ..there }
     }
 
@@ -284,18 +344,19 @@ impl Backward<'_> {
         let (existing, layer) = (self.leaves[leaf].grad, self.leaves[leaf].layer);
         if existing.is_some() {
             // `grad.add_(new)`: under `no_grad` the sum is in place.
-            return self.tape.memory.release(gradient.storage);
+            return self.tape().memory.release(gradient.storage);
         }
         let l = &self.leaves[leaf];
-        let suits = gradient.strides == l.strides || strides::is_contiguous(&gradient.shape, &gradient.strides);
-        let storage = if suits && self.tape.memory.references(gradient.storage) == 1 {
-            self.tape.memory.recategorize(gradient.storage, Category::Gradient, layer);
+        let suits =
+            gradient.strides == l.strides || strides::is_contiguous(&gradient.shape, &gradient.strides);
+        let storage = if suits && self.tape().memory.references(gradient.storage) == 1 {
+            self.tape().memory.recategorize(gradient.storage, Category::Gradient, layer);
             gradient.storage
         } else {
             let (shape, dtype) = (l.shape.clone(), l.dtype);
-            let clone = self.tape.new_storage(&shape, dtype, Category::Gradient, "clone");
-            self.tape.memory.recategorize(clone, Category::Gradient, layer);
-            self.tape.memory.release(gradient.storage);
+            let clone = self.tape().new_storage(&shape, dtype, Category::Gradient, "clone");
+            self.tape().memory.recategorize(clone, Category::Gradient, layer);
+            self.tape().memory.release(gradient.storage);
             clone
         };
         self.leaves[leaf].grad = Some(storage);
@@ -335,7 +396,13 @@ mod tests {
         let shape: Dims = [128][..].into();
         let storage = tape.new_storage(&shape, DType::Float32, Category::Parameter, "w");
         let strides = strides::contiguous(&shape);
-        let leaf = Leaf { shape: shape.clone(), strides: strides.clone(), dtype: DType::Float32, layer: 0, grad: None };
+        let leaf = Leaf {
+            shape: shape.clone(),
+            strides: strides.clone(),
+            dtype: DType::Float32,
+            layer: 0,
+            grad: None,
+        };
         let edge = Edge::Leaf(0);
         let w = tape.add(Tensor { storage, shape, strides, dtype: DType::Float32, edge, is_number: false });
         (tape, w, vec![leaf])
@@ -343,6 +410,16 @@ mod tests {
 
     fn unary(grad: Grad) -> Call {
         Call::new("f").input(Operand::Input(0), grad).output(&[128], OutDtype::Promoted, Place::Pointwise)
+    }
+
+    impl Machine for Tape {
+        fn tape(&mut self) -> &mut Tape {
+            self
+        }
+
+        fn checkpoint(&mut self, _: u32, _: &[Option<Gradient>], _: &mut Vec<Leaf>, _: Options) -> Vec<Option<Gradient>> {
+            unreachable!("no test here makes a segment")
+        }
     }
 
     #[test]
@@ -362,14 +439,14 @@ mod tests {
     fn gradients_meet_in_place_except_on_fake_tensors() {
         let peak_allocations = |as_fake_tensors| {
             let (mut tape, w, mut leaves) = tape_with_leaf();
-            let (a, b) = (tape.run(&unary(Grad::Pointwise), &[w])[0], tape.run(&unary(Grad::Pointwise), &[w])[0]);
+            let (a, b) =
+                (tape.run(&unary(Grad::Pointwise), &[w])[0], tape.run(&unary(Grad::Pointwise), &[w])[0]);
             let add = Call::new("add")
                 .input(Operand::Input(0), Grad::Pass)
                 .input(Operand::Input(1), Grad::Pass)
                 .output(&[128], OutDtype::Promoted, Place::Pointwise);
             let y = tape.run(&add, &[a, b])[0];
             run(&mut tape, y, &mut leaves, Options { as_fake_tensors });
-            tape.nodes.clear();
             let events = tape.memory.into_timeline().events;
             events.iter().filter(|e| e.kind == EventKind::Allocate).count()
         };

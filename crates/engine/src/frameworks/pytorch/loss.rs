@@ -4,8 +4,8 @@
 //! `log_softmax` (keeps its output; float32 under autocast) and `nll_loss` (keeps the targets and one scalar); logits of a
 //! sequence are cast up to float32 first, as transformers' losses do (loss_utils.py, 5.x).
 
-use super::tape::{Tape, Tensor, TensorRef};
-use super::{Edge, strides};
+use super::strides;
+use super::tape::{Edge, Tape, Tensor, TensorRef};
 use crate::{Category, Loss};
 use memfit_graph::{Autocast, Call, DType, Grad, Operand, OutDtype, Place, Saved, View};
 
@@ -59,7 +59,9 @@ pub(super) fn run(tape: &mut Tape, loss: Loss, output: TensorRef, target: Option
             let target = target.unwrap_or(output);
             pairwise(tape, "mse_loss", Autocast::Fp32, output, target)
         }
-        (Loss::Bce, Some(target)) => pairwise(tape, "binary_cross_entropy_with_logits", Autocast::Fp32, output, target),
+        (Loss::Bce, Some(target)) => {
+            pairwise(tape, "binary_cross_entropy_with_logits", Autocast::Fp32, output, target)
+        }
         _ => mean(tape, output),
     }
 }
@@ -106,7 +108,13 @@ fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef) -> Tenso
     results[0]
 }
 
-fn pairwise(tape: &mut Tape, name: &'static str, autocast: Autocast, output: TensorRef, target: TensorRef) -> TensorRef {
+fn pairwise(
+    tape: &mut Tape,
+    name: &'static str,
+    autocast: Autocast,
+    output: TensorRef,
+    target: TensorRef,
+) -> TensorRef {
     let call = Call::new(name)
         .autocast(autocast)
         .input(Operand::Input(0), Grad::Pointwise)
@@ -125,7 +133,8 @@ fn mean(tape: &mut Tape, output: TensorRef) -> TensorRef {
         output = tape.cast(output, DType::Float32);
         cast = Some(tape.tensor(output).storage);
     }
-    let call = Call::new("mean").input(Operand::Input(0), Grad::New).output(&[], OutDtype::Promoted, Place::New);
+    let call =
+        Call::new("mean").input(Operand::Input(0), Grad::New).output(&[], OutDtype::Promoted, Place::New);
     let loss = tape.run(&call, &[output])[0];
     if let Some(storage) = cast {
         tape.memory.release(storage);
@@ -153,20 +162,16 @@ mod tests {
         assert_eq!(chosen(&[8, 3, 64, 64], &[image()]), Loss::Mse);
         assert_eq!(chosen(&[8, 1, 1, 1], &[image()]), Loss::Bce);
         assert_eq!(chosen(&[8, 128, 30522], &[(vec![8, 128], DType::Int64)]), Loss::CrossEntropy);
-        assert_eq!(chosen(&[8, 3, 64, 64], &[(vec![8, 100, 1, 1], DType::Float32)]), Loss::Mse.min_for_generator());
+        assert_eq!(chosen(&[8, 3, 64, 64], &[(vec![8, 100, 1, 1], DType::Float32)]), Loss::None);
     }
 
     #[test]
     fn targets_are_one_class_per_position() {
         assert_eq!(target(Loss::CrossEntropy, &[8, 128, 1000], false), Some((vec![8, 128], DType::Int64)));
-        assert_eq!(target(Loss::CrossEntropy, &[8, 21, 64, 64], false), Some((vec![8, 64, 64], DType::Int64)));
+        assert_eq!(
+            target(Loss::CrossEntropy, &[8, 21, 64, 64], false),
+            Some((vec![8, 64, 64], DType::Int64))
+        );
         assert_eq!(target(Loss::Mse, &[8, 3], true), None);
-    }
-
-    impl Loss {
-        /// A generator has no target: the mean of its output.
-        fn min_for_generator(self) -> Loss {
-            Loss::None
-        }
     }
 }

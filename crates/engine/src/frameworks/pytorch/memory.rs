@@ -113,6 +113,9 @@ mod tests {
         assert_eq!(m.references(id), 1);
         m.release(id);
         let timeline = m.into_timeline();
-        assert_eq!(timeline.events.iter().map(|e| e.kind).collect::<Vec<_>>(), [EventKind::Allocate, EventKind::Free]);
+        assert_eq!(
+            timeline.events.iter().map(|e| e.kind).collect::<Vec<_>>(),
+            [EventKind::Allocate, EventKind::Free]
+        );
     }
 }

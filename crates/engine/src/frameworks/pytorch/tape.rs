@@ -43,12 +43,12 @@ pub(super) struct Tensor {
 }
 
 impl Tensor {
-    pub(super) fn requires_grad(&self) -> bool {
-        self.edge != Edge::None
+    pub(super) fn meta(&self) -> Meta {
+        Meta { shape: self.shape.clone(), dtype: self.dtype }
     }
 
-    pub(super) fn is_contiguous(&self) -> bool {
-        strides::is_contiguous(&self.shape, &self.strides)
+    pub(super) fn requires_grad(&self) -> bool {
+        self.edge != Edge::None
     }
 }
 
@@ -56,7 +56,6 @@ impl Tensor {
 #[derive(Clone, Debug)]
 pub(super) struct Meta {
     pub(super) shape: Dims,
-    pub(super) strides: Dims,
     pub(super) dtype: DType,
 }
 
@@ -78,6 +77,8 @@ pub(super) struct Node {
     pub(super) outputs: SmallVec<[(Meta, Place); 1]>,
     pub(super) saved: SmallVec<[StorageId; 4]>,
     pub(super) scratch: Vec<(Vec<u64>, DType)>,
+    /// The checkpointed segment that this node stands for.
+    pub(super) segment: Option<u32>,
 }
 
 /// The state of a step while forward runs.
@@ -115,7 +116,13 @@ impl Tape {
     }
 
     /// A new storage for a tensor of this shape.
-    pub(super) fn new_storage(&mut self, shape: &[u64], dtype: DType, category: Category, label: &'static str) -> StorageId {
+    pub(super) fn new_storage(
+        &mut self,
+        shape: &[u64],
+        dtype: DType,
+        category: Category,
+        label: &'static str,
+    ) -> StorageId {
         let elements = shape.iter().fold(1_u64, |acc, d| acc.saturating_mul(*d));
         self.memory.allocate(dtype.size_of(elements), category, label)
     }
@@ -133,7 +140,10 @@ impl Tape {
             .map(|(shape, dtype)| self.new_storage(shape, *dtype, Category::Workspace, call.function))
             .collect();
         let differentiable = self.grad_mode
-            && inputs.iter().zip(&call.grads).any(|(t, g)| *g != Grad::None && self.tensor(*t).requires_grad());
+            && inputs
+                .iter()
+                .zip(&call.grads)
+                .any(|(t, g)| *g != Grad::None && self.tensor(*t).requires_grad());
         let promoted = self.promoted(&inputs);
         let outputs: SmallVec<[TensorRef; 2]> =
             call.outputs.iter().map(|output| self.output(call.function, output, &inputs, promoted)).collect();
@@ -168,16 +178,26 @@ impl Tape {
         }
     }
 
-    fn cast_for_call(&mut self, t: TensorRef, target: DType, temporaries: &mut SmallVec<[StorageId; 2]>) -> TensorRef {
+    fn cast_for_call(
+        &mut self,
+        t: TensorRef,
+        target: DType,
+        temporaries: &mut SmallVec<[StorageId; 2]>,
+    ) -> TensorRef {
         let tensor = self.tensor(t);
-        if tensor.is_number || !tensor.dtype.is_float() || tensor.dtype == target || tensor.dtype == DType::Float64 {
+        if tensor.is_number
+            || !tensor.dtype.is_float()
+            || tensor.dtype == target
+            || tensor.dtype == DType::Float64
+        {
             return t;
         }
         if let Some(cast) = self.casts.get(&(t, target)) {
             return *cast;
         }
         // Only a leaf that needs a gradient, cast down from float32, is cached.
-        let cacheable = matches!(tensor.edge, Edge::Leaf(_)) && tensor.dtype == DType::Float32 && target.is_half();
+        let cacheable =
+            matches!(tensor.edge, Edge::Leaf(_)) && tensor.dtype == DType::Float32 && target.is_half();
         let cast = self.cast(t, target);
         let storage = self.tensor(cast).storage;
         if cacheable {
@@ -191,9 +211,11 @@ impl Tape {
 
     /// `aten::_to_copy`: a new tensor in another dtype, laid out like the old one.
     pub(super) fn cast(&mut self, t: TensorRef, target: DType) -> TensorRef {
-        let call = Call::new("_to_copy")
-            .input(memfit_graph::Operand::Input(0), Grad::Pointwise)
-            .output(&self.tensor(t).shape.clone(), OutDtype::Is(target), Place::Pointwise);
+        let call = Call::new("_to_copy").input(memfit_graph::Operand::Input(0), Grad::Pointwise).output(
+            &self.tensor(t).shape.clone(),
+            OutDtype::Is(target),
+            Place::Pointwise,
+        );
         self.run(&call, &[t])[0]
     }
 
@@ -232,10 +254,12 @@ impl Tape {
                 Some(t) => self.alias(*t, None),
                 None => fresh(self, strides::contiguous(&shape)),
             },
-            Place::View(i, view) => match inputs.get(*i).and_then(|t| Some((*t, self.view_strides(*t, &shape, view)?))) {
-                Some((t, strides)) => self.alias(t, Some((shape.clone(), strides))),
-                None => fresh(self, strides::contiguous(&shape)),
-            },
+            Place::View(i, view) => {
+                match inputs.get(*i).and_then(|t| Some((*t, self.view_strides(*t, &shape, view)?))) {
+                    Some((t, strides)) => self.alias(t, Some((shape.clone(), strides))),
+                    None => fresh(self, strides::contiguous(&shape)),
+                }
+            }
         };
         self.add(tensor)
     }
@@ -272,7 +296,10 @@ impl Tape {
 
     /// TensorIterator's layout: that of the first operand of the full shape, else contiguous.
     fn pointwise_strides(&self, shape: &[u64], inputs: &[TensorRef]) -> Dims {
-        let full = inputs.iter().map(|t| self.tensor(*t)).filter(|t| t.shape[..] == *shape && !t.strides.contains(&0));
+        let full = inputs
+            .iter()
+            .map(|t| self.tensor(*t))
+            .filter(|t| t.shape[..] == *shape && !t.strides.contains(&0));
         let mut full = full.peekable();
         let contiguous = strides::contiguous(shape);
         match full.peek() {
@@ -283,7 +310,6 @@ impl Tape {
 
     /// Adds the autograd node of a call.
     fn record(&mut self, call: &Call, inputs: &[TensorRef], outputs: &[TensorRef], promoted: DType) {
-        let meta = |t: &Tensor| Meta { shape: t.shape.clone(), strides: t.strides.clone(), dtype: t.dtype };
         let needs_grad = |i: usize| inputs.get(i).is_some_and(|t| self.tensor(*t).requires_grad());
         let mut saved: SmallVec<[StorageId; 4]> = SmallVec::new();
         for item in &call.saved {
@@ -306,13 +332,13 @@ impl Tape {
                     let tensor = self.tensor(*t);
                     let grad = call.grads.get(i).cloned().unwrap_or(Grad::None);
                     let edge = if grad == Grad::None { Edge::None } else { tensor.edge };
-                    NodeInput { meta: meta(tensor), edge, grad }
+                    NodeInput { meta: tensor.meta(), edge, grad }
                 })
                 .collect(),
             outputs: outputs
                 .iter()
                 .zip(&call.outputs)
-                .map(|(t, o)| (meta(self.tensor(*t)), o.place.clone()))
+                .map(|(t, o)| (self.tensor(*t).meta(), o.place.clone()))
                 .collect(),
             scratch: call
                 .backward_scratch
@@ -327,6 +353,7 @@ impl Tape {
                 })
                 .collect(),
             saved,
+            segment: None,
         };
         for storage in &node.saved {
             self.memory.hold(*storage);

@@ -1,0 +1,204 @@
+//! Activation recomputation: segments that forward runs without autograd and backward runs again.
+//!
+//! Source: torch/utils/checkpoint.py (2.15). Forward keeps a segment's inputs alone; backward first runs the segment
+//! again, now keeping what its operators keep, then runs backward through it, and drops it all before the next segment.
+
+use super::backward::{self, Gradient, Leaf, Machine, Options};
+use super::tape::{Edge, Node, NodeInput, NodeRef, Tape, TensorRef};
+use super::{Runner, strides};
+use crate::Checkpoint;
+use memfit_graph::{Grad, Graph, Place, TensorId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// A run of nodes that is recomputed as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// Positions of its nodes.
+    pub(super) nodes: Range<usize>,
+    /// Tensors from outside that carry a gradient, with where they were in forward.
+    pub(super) inputs: Vec<(TensorId, TensorRef)>,
+    /// Tensors that are read outside.
+    pub(super) outputs: Vec<TensorId>,
+}
+
+/// The segments of a graph, in order and disjoint.
+pub(super) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
+    let keys: Vec<Option<String>> = match how {
+        Checkpoint::None => return Vec::new(),
+        Checkpoint::Block | Checkpoint::Full => block_keys(graph),
+    };
+    let mut ranges: Vec<(Option<&String>, Range<usize>)> = Vec::new();
+    for (i, key) in keys.iter().enumerate() {
+        match ranges.last_mut() {
+            Some((last, range)) if *last == key.as_ref() => range.end = i + 1,
+            _ => ranges.push((key.as_ref(), i..i + 1)),
+        }
+    }
+    let wanted = ranges.into_iter().filter(|(key, _)| key.is_some() || how == Checkpoint::Full);
+    wanted.map(|(_, nodes)| Segment { outputs: crossing(graph, &nodes), nodes, inputs: Vec::new() }).collect()
+}
+
+/// The repeated block that each node lies in: its module path up to the first number that has siblings
+/// (`encoder.layer.3` among `encoder.layer.*`).
+fn block_keys(graph: &Graph) -> Vec<Option<String>> {
+    let prefixes = |scope: &str| -> Vec<(String, String)> {
+        let parts: Vec<&str> = scope.split('.').collect();
+        let numbers = (1..parts.len()).filter(|k| parts[*k].chars().all(|c| c.is_ascii_digit()));
+        numbers.map(|k| (parts[..k].join("."), parts[..=k].join("."))).collect()
+    };
+    let mut siblings: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for node in &graph.nodes {
+        for (parent, block) in prefixes(&node.scope) {
+            siblings.entry(parent).or_default().insert(block);
+        }
+    }
+    let repeated = |(parent, _): &(String, String)| siblings.get(parent).is_some_and(|s| s.len() > 1);
+    graph.nodes.iter().map(|n| prefixes(&n.scope).into_iter().find(repeated).map(|(_, block)| block)).collect()
+}
+
+/// What is made inside of a range of nodes and read outside.
+fn crossing(graph: &Graph, nodes: &Range<usize>) -> Vec<TensorId> {
+    let made: BTreeSet<TensorId> =
+        graph.nodes[nodes.clone()].iter().flat_map(|n| n.outputs.iter().flatten().copied()).collect();
+    let outside = graph.nodes[..nodes.start].iter().chain(&graph.nodes[nodes.end..]);
+    let read = outside.flat_map(|n| n.inputs.iter().flatten().chain(&n.captures)).chain(&graph.outputs);
+    read.filter(|id| made.contains(id)).copied().collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+impl Runner<'_> {
+    /// Runs a segment forward without autograd, and puts one node in its place.
+    pub(super) fn run_checkpointed(&mut self, index: usize) {
+        let segment = self.segments[index].clone();
+        let graph = self.graph;
+        let read: BTreeSet<TensorId> =
+            graph.nodes[segment.nodes.clone()].iter().flat_map(|n| n.inputs.iter().flatten().copied()).collect();
+        let inputs: Vec<(TensorId, TensorRef)> = read
+            .into_iter()
+            .filter_map(|id| Some((id, self.values[id.index()]?)))
+            .filter(|(_, t)| matches!(self.tape.tensor(*t).edge, Edge::Node { .. }) || !self.is_stored(*t))
+            .collect();
+        let saved = inputs.iter().map(|(_, t)| self.tape.tensor(*t).storage).collect::<Vec<_>>();
+        for storage in &saved {
+            self.tape.memory.hold(*storage);
+        }
+        self.tape.grad_mode = false;
+        for node in &graph.nodes[segment.nodes.clone()] {
+            self.node(node);
+        }
+        self.tape.grad_mode = true;
+        let id = NodeRef(u32::try_from(self.tape.nodes.len()).unwrap_or(u32::MAX));
+        let outputs: Vec<TensorRef> = segment.outputs.iter().filter_map(|id| self.values[id.index()]).collect();
+        let node = Node {
+            function: "checkpoint",
+            layer: self.tape.memory.layer,
+            inputs: inputs
+                .iter()
+                .map(|(_, t)| {
+                    let tensor = self.tape.tensor(*t);
+                    NodeInput { meta: tensor.meta(), edge: tensor.edge, grad: Grad::New }
+                })
+                .collect(),
+            outputs: outputs.iter().map(|t| (self.tape.tensor(*t).meta(), Place::New)).collect(),
+            saved: saved.into(),
+            scratch: Vec::new(),
+            segment: u32::try_from(index).ok(),
+        };
+        self.tape.nodes.push(node);
+        for (output, t) in (0..).zip(&outputs) {
+            let tensor = &mut self.tape.tensors[t.0 as usize];
+            if tensor.dtype.is_float() {
+                tensor.edge = Edge::Node { node: id, output };
+            }
+        }
+        self.segments[index].inputs = inputs;
+    }
+
+    /// Whether a tensor is a parameter or buffer, which a segment reads where it is.
+    fn is_stored(&self, t: TensorRef) -> bool {
+        use crate::Category::{Buffer, Parameter};
+        matches!(self.tape.memory.storage(self.tape.tensor(t).storage).category, Parameter | Buffer)
+    }
+}
+
+impl Machine for Runner<'_> {
+    fn tape(&mut self) -> &mut Tape {
+        &mut self.tape
+    }
+
+    fn checkpoint(
+        &mut self,
+        segment: u32,
+        incoming: &[Option<Gradient>],
+        leaves: &mut Vec<Leaf>,
+        options: Options,
+    ) -> Vec<Option<Gradient>> {
+        let segment = self.segments[segment as usize].clone();
+        let graph = self.graph;
+        let nodes = &graph.nodes[segment.nodes.clone()];
+        for id in nodes.iter().flat_map(|n| n.inputs.iter().flatten().chain(&n.captures)) {
+            self.uses[id.index()] += 1;
+        }
+        for id in &segment.outputs {
+            self.uses[id.index()] += 1;
+        }
+        let own = leaves.len();
+        for (id, t) in &segment.inputs {
+            let mut tensor = self.tape.tensor(*t).clone();
+            self.tape.memory.hold(tensor.storage);
+            if tensor.requires_grad() {
+                let (shape, dtype) = (tensor.shape.clone(), tensor.dtype);
+                let strides = strides::contiguous(&shape);
+                tensor.edge = Edge::Leaf(u32::try_from(leaves.len()).unwrap_or(u32::MAX));
+                leaves.push(Leaf { shape, strides, dtype, layer: self.tape.memory.layer, grad: None });
+            }
+            self.values[id.index()] = Some(self.tape.add(tensor));
+        }
+        self.tape.autocast = self.plan.precision.autocast();
+        for node in nodes {
+            self.node(node);
+        }
+        self.tape.end_autocast();
+        self.tape.autocast = None;
+        let mut roots = Vec::new();
+        for (id, gradient) in segment.outputs.iter().zip(incoming) {
+            let Some(t) = self.values[id.index()] else { continue };
+            if let Some(gradient) = gradient {
+                roots.push((self.tape.tensor(t).edge, gradient.clone()));
+            }
+            self.release_use(*id);
+        }
+        backward::run_from(self, roots, leaves, options);
+        let mut pseudo = leaves.split_off(own).into_iter();
+        let mut gradients = Vec::new();
+        for (_, t) in &segment.inputs {
+            let leaf = if self.tape.tensor(*t).requires_grad() { pseudo.next() } else { None };
+            gradients.push(leaf.and_then(|leaf| {
+                let Leaf { shape, strides, dtype, grad, .. } = leaf;
+                Some(Gradient { storage: grad?, shape, strides, dtype })
+            }));
+        }
+        gradients
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::{Attributes, Role, Type};
+
+    #[test]
+    fn blocks_are_the_numbered_modules_that_repeat() {
+        let mut g = Graph::default();
+        let mut x = g.add_tensor("x", Type::Unknown, Role::Input);
+        for scope in ["stem", "layers.0.a", "layers.0.b", "layers.1.a", "head.0"] {
+            x = g.push("Relu", Attributes::default(), &[x], scope).unwrap();
+            g.nodes.last_mut().unwrap().scope = scope.into();
+        }
+        g.outputs = vec![x];
+        let ranges = |how| segments(&g, how).into_iter().map(|s| s.nodes).collect::<Vec<_>>();
+        assert_eq!(ranges(Checkpoint::Block), [1..3, 3..4]);
+        assert_eq!(ranges(Checkpoint::Full), [0..1, 1..3, 3..4, 4..5]);
+        assert_eq!(segments(&g, Checkpoint::Block)[0].outputs, [g.find("layers.0.b").unwrap()]);
+    }
+}

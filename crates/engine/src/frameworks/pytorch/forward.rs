@@ -1,0 +1,192 @@
+//! Forward: one graph operator after the other, each as the ATen calls it lists.
+
+use super::tape::{Edge, Tensor, TensorRef};
+use super::{Runner, strides};
+use crate::{Category, Mode};
+use memfit_graph::{Bytes, Call, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
+use smallvec::SmallVec;
+
+impl Runner<'_> {
+    /// Runs all operators, checkpointed segments as one each.
+    pub(super) fn forward(&mut self) {
+        let graph = self.graph;
+        if self.plan.checkpoint != crate::Checkpoint::None && self.segments.is_empty() {
+            self.assumptions.push("checkpointing: no repeated blocks were found, nothing is recomputed".into());
+        }
+        let mut next = 0;
+        for index in 0..self.segments.len() {
+            let nodes = self.segments[index].nodes.clone();
+            graph.nodes[next..nodes.start].iter().for_each(|node| self.node(node));
+            self.run_checkpointed(index);
+            next = nodes.end;
+        }
+        graph.nodes[next..].iter().for_each(|node| self.node(node));
+    }
+
+    /// Whether a tensor is a Python value on the host: an integer that folded completely.
+    fn is_host(&self, id: TensorId) -> bool {
+        self.inferred.dtype(id).is_integer() && self.inferred.value(id).is_some()
+    }
+
+    /// Runs one operator.
+    pub(super) fn node(&mut self, node: &Node) {
+        let layer = self.layer(node);
+        self.tape.memory.layer = layer;
+        if !node.outputs.is_empty() && node.outputs.iter().flatten().all(|id| self.is_host(*id)) {
+            return self.release_inputs(node);
+        }
+        let refs: SmallVec<[Option<TensorRef>; 4]> =
+            node.inputs.iter().map(|id| id.and_then(|id| self.value(id))).collect();
+        let shapes: SmallVec<[Option<Vec<u64>>; 2]> =
+            node.outputs.iter().map(|id| id.and_then(|id| self.inferred.shape(id)?.upper())).collect();
+        let row = &mut self.layer_ops[layer as usize];
+        if !row.ops.iter().any(|op| op == node.op.name()) {
+            row.ops.push(node.op.name().to_owned());
+        }
+        if let Some(Some(shape)) = shapes.first() {
+            row.output_shapes = vec![shape.clone()];
+        }
+        let (calls, bound, modelled) = self.lower(node, &refs, &shapes);
+        if !modelled && !self.unknown.iter().any(|n| n == node.op.name()) {
+            self.unknown.push(node.op.name().to_owned());
+        }
+        self.execute(node, &refs, &calls, &bound);
+        self.release_inputs(node);
+    }
+
+    /// The tensor of a graph value; a host value becomes a number where a call wants it as a tensor.
+    fn value(&mut self, id: TensorId) -> Option<TensorRef> {
+        if self.values[id.index()].is_none() {
+            let shape = self.inferred.shape(id).and_then(|s| s.upper()).unwrap_or_default();
+            let dtype = self.inferred.dtype(id);
+            let storage = self.tape.memory.allocate(Bytes::ZERO, Category::Transient, "host value");
+            let strides = strides::contiguous(&shape);
+            let shape = shape[..].into();
+            let tensor = Tensor { storage, shape, strides, dtype, edge: Edge::None, is_number: true };
+            self.values[id.index()] = Some(self.tape.add(tensor));
+        }
+        self.values[id.index()]
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn lower(
+        &self,
+        node: &Node,
+        refs: &[Option<TensorRef>],
+        shapes: &[Option<Vec<u64>>],
+    ) -> (Vec<Call>, Vec<(usize, Operand)>, bool) {
+        let states: SmallVec<[Option<TensorState<'_>>; 4]> = refs
+            .iter()
+            .zip(&node.inputs)
+            .map(|(t, id)| {
+                let tensor = self.tape.tensor((*t)?);
+                let role = self.graph.tensor((*id)?).role;
+                Some(TensorState {
+                    shape: &tensor.shape,
+                    dtype: tensor.dtype,
+                    requires_grad: tensor.requires_grad(),
+                    is_initializer: role != Role::Input && role != Role::Intermediate,
+                })
+            })
+            .collect();
+        let values: SmallVec<[Option<&Value>; 4]> =
+            node.inputs.iter().map(|id| self.inferred.value((*id)?)).collect();
+        let outputs: SmallVec<[Option<OutState<'_>>; 2]> = shapes
+            .iter()
+            .zip(&node.outputs)
+            .map(|(shape, id)| {
+                let dtype = self.model_dtype(self.inferred.dtype((*id)?));
+                Some(OutState { shape: shape.as_deref()?, dtype })
+            })
+            .collect();
+        let mut lowering =
+            Lowering::new(&states, &outputs, self.tape.autocast, self.plan.mode == Mode::Train)
+                .with_values(&values);
+        node.op.pytorch(&mut lowering);
+        lowering.into_parts()
+    }
+
+    /// Runs a list of calls; a result lives until its last use in the list, a bound one as long as its graph value.
+    fn execute(
+        &mut self,
+        node: &Node,
+        refs: &[Option<TensorRef>],
+        calls: &[Call],
+        bound: &[(usize, Operand)],
+    ) {
+        let mut results: SmallVec<[SmallVec<[TensorRef; 2]>; 4]> = SmallVec::new();
+        for (k, call) in calls.iter().enumerate() {
+            let inputs: Option<SmallVec<[TensorRef; 4]>> = call
+                .inputs
+                .iter()
+                .map(|operand| match operand {
+                    Operand::Input(i) => refs.get(*i).copied().flatten(),
+                    Operand::Result { call, output } => results.get(*call)?.get(*output).copied(),
+                })
+                .collect();
+            // An operator that names an input it does not have is not run; the list test of operators finds it.
+            let Some(inputs) = inputs else { break };
+            let outputs = self.tape.run(call, &inputs);
+            results.push(outputs);
+            self.release_results(calls, bound, &results, k);
+        }
+        for (j, operand) in bound {
+            let Some(id) = node.outputs.get(*j).copied().flatten() else { continue };
+            let value = match operand {
+                Operand::Input(i) => refs.get(*i).copied().flatten().inspect(|t| {
+                    let storage = self.tape.tensor(*t).storage;
+                    self.tape.memory.hold(storage);
+                }),
+                Operand::Result { call, output } => results.get(*call).and_then(|r| r.get(*output)).copied(),
+            };
+            if let Some(value) = value {
+                if self.uses[id.index()] == 0 {
+                    let storage = self.tape.tensor(value).storage;
+                    self.tape.memory.release(storage);
+                } else {
+                    self.values[id.index()] = Some(value);
+                }
+            }
+        }
+    }
+
+    /// Releases the results whose last use in the list was call `k`.
+    fn release_results(
+        &mut self,
+        calls: &[Call],
+        bound: &[(usize, Operand)],
+        results: &[SmallVec<[TensorRef; 2]>],
+        k: usize,
+    ) {
+        for (c, outputs) in results.iter().enumerate() {
+            for (o, t) in outputs.iter().enumerate() {
+                let operand = Operand::Result { call: c, output: o };
+                let last = calls.iter().rposition(|call| call.inputs.contains(&operand)).unwrap_or(c);
+                if last == k && !bound.iter().any(|(_, b)| *b == operand) {
+                    let storage = self.tape.tensor(*t).storage;
+                    self.tape.memory.release(storage);
+                }
+            }
+        }
+    }
+
+    /// Forgets values that nobody reads any more.
+    fn release_inputs(&mut self, node: &Node) {
+        for id in node.inputs.iter().flatten().chain(&node.captures) {
+            self.release_use(*id);
+        }
+    }
+
+    pub(super) fn release_use(&mut self, id: TensorId) {
+        let uses = &mut self.uses[id.index()];
+        *uses = uses.saturating_sub(1);
+        let is_own = self.graph.tensor(id).role == Role::Intermediate;
+        if *uses == 0
+            && is_own
+            && let Some(t) = self.values[id.index()].take()
+        {
+            let storage = self.tape.tensor(t).storage;
+            self.tape.memory.release(storage);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! PyTorch on CUDA: eager mode, autograd, autocast, `torch.optim`.
+//!
+//! The step is run call by call without computing anything: forward in graph order ([`tape`]), the loss ([`loss`]),
+//! backward as the autograd engine would ([`backward`]), then the optimizer. Rules are those of PyTorch 2.15.
+
+mod backward;
+mod checkpoint;
+mod forward;
+mod loss;
+mod memory;
+mod setup;
+mod strides;
+mod tape;
+mod train;
+
+use crate::parameters::Stored;
+use crate::{Mode, Phase, Plan, StorageId, Timeline};
+use checkpoint::Segment;
+use memfit_graph::{Bytes, Graph, Inferred, Problem};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tape::{Tape, TensorRef};
+
+/// One step under PyTorch's rules.
+pub(crate) struct Step {
+    /// All events.
+    pub(crate) timeline: Timeline,
+    /// Unique storages that autograd holds at the end of forward, parameters and buffers excluded, as requested.
+    pub(crate) saved: Vec<SavedStorage>,
+    /// What ran in each layer, by layer of the timeline.
+    pub(crate) layer_ops: Vec<LayerOps>,
+    /// The storage of each stored tensor that takes memory, with its kind and the layer that first uses it.
+    pub(crate) stored: Vec<StoredTensor>,
+    /// Operators without a rule.
+    pub(crate) unknown: Vec<String>,
+    /// What was assumed.
+    pub(crate) assumptions: Vec<String>,
+}
+
+/// A storage kept for backward, with the functions that keep it.
+pub(crate) struct SavedStorage {
+    pub(crate) storage: StorageId,
+    pub(crate) layer: u32,
+    pub(crate) holders: Vec<&'static str>,
+}
+
+/// What ran in a layer.
+#[derive(Clone, Default)]
+pub(crate) struct LayerOps {
+    pub(crate) ops: Vec<String>,
+    pub(crate) output_shapes: Vec<Vec<u64>>,
+}
+
+/// A parameter or buffer.
+pub(crate) struct StoredTensor {
+    pub(crate) kind: Stored,
+    pub(crate) elements: u64,
+    pub(crate) bytes: Bytes,
+    pub(crate) layer: u32,
+    pub(crate) optimizer_bytes: Bytes,
+}
+
+struct Runner<'a> {
+    graph: &'a Graph,
+    inferred: &'a Inferred,
+    plan: &'a Plan,
+    tape: Tape,
+    /// By graph tensor.
+    values: Vec<Option<TensorRef>>,
+    /// Remaining uses by graph tensor.
+    uses: Vec<u32>,
+    layers: BTreeMap<Arc<str>, u32>,
+    layer_ops: Vec<LayerOps>,
+    segments: Vec<Segment>,
+    unknown: Vec<String>,
+    assumptions: Vec<String>,
+}
+
+/// Runs one training step (or one inference) in its steady state.
+///
+/// # Errors
+/// A problem for each tensor whose size is not known, which is what `--set` and `--input` can give.
+pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Step, Vec<Problem>> {
+    let training = plan.mode == Mode::Train;
+    let mut runner = Runner {
+        graph,
+        inferred,
+        plan,
+        tape: Tape::new(plan.precision.autocast(), training),
+        values: vec![None; graph.tensors.len()],
+        uses: uses(graph),
+        layers: BTreeMap::new(),
+        layer_ops: Vec::new(),
+        segments: if training { checkpoint::segments(graph, plan.checkpoint) } else { Vec::new() },
+        unknown: Vec::new(),
+        assumptions: Vec::new(),
+    };
+    runner.check_sizes()?;
+    let (mut leaves, stored) = runner.set_up(training);
+    runner.tape.memory.phase = Phase::Forward;
+    runner.forward();
+    let mut saved = Vec::new();
+    if training {
+        runner.train(&mut leaves, &mut saved);
+    } else {
+        runner.release_outputs();
+    }
+    Ok(Step {
+        saved,
+        layer_ops: runner.layer_ops,
+        stored,
+        unknown: runner.unknown,
+        assumptions: runner.assumptions,
+        timeline: runner.tape.memory.into_timeline(),
+    })
+}
+
+/// How often each tensor is read; an output of the graph counts as read once more.
+fn uses(graph: &Graph) -> Vec<u32> {
+    let mut uses = vec![0_u32; graph.tensors.len()];
+    for node in &graph.nodes {
+        for input in node.inputs.iter().flatten().chain(&node.captures) {
+            uses[input.index()] += 1;
+        }
+    }
+    for output in &graph.outputs {
+        uses[output.index()] += 1;
+    }
+    uses
+}
+
+impl Runner<'_> {
+    fn layer(&mut self, node: &memfit_graph::Node) -> u32 {
+        let name = if node.scope.is_empty() { &node.name } else { &node.scope };
+        self.named_layer(&name.clone())
+    }
+
+    fn named_layer(&mut self, name: &str) -> u32 {
+        if let Some(layer) = self.layers.get(name) {
+            return *layer;
+        }
+        let name: Arc<str> = name.into();
+        let layer = self.tape.memory.add_layer(name.clone());
+        self.layers.insert(name, layer);
+        self.layer_ops.push(LayerOps::default());
+        layer
+    }
+
+    fn release_outputs(&mut self) {
+        self.tape.end_autocast();
+        for id in &self.graph.outputs {
+            self.release_use(*id);
+        }
+    }
+}

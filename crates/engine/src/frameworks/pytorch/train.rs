@@ -1,0 +1,160 @@
+//! After forward: the loss over all outputs, backward, and the optimizer's step.
+
+use super::backward::{self, Leaf};
+use super::tape::TensorRef;
+use super::{Runner, SavedStorage, loss};
+use crate::optimizers::{self, StepConfig, StepEvent};
+use crate::{Category, Loss, Phase, StorageId};
+use memfit_graph::{DType, Operand, TensorId};
+use std::collections::BTreeMap;
+
+impl Runner<'_> {
+    /// Loss, backward and optimizer step.
+    pub(super) fn train(&mut self, leaves: &mut Vec<Leaf>, saved: &mut Vec<SavedStorage>) {
+        let losses = self.losses();
+        self.tape.end_autocast();
+        self.tape.autocast = None;
+        saved.extend(self.saved_storages());
+        let options = backward::Options { as_fake_tensors: self.plan.as_fake_tensors };
+        if self.plan.keep_gradients || self.plan.accumulate > 1 {
+            self.keep_gradients(leaves);
+        }
+        self.tape.memory.phase = Phase::Backward;
+        if let Some(loss) = losses {
+            backward::run(self, loss, leaves, options);
+            let storage = self.tape.tensor(loss).storage;
+            self.tape.memory.release(storage);
+        }
+        self.tape.memory.phase = Phase::OptimizerStep;
+        self.optimizer_step(leaves);
+        if !self.plan.keep_gradients {
+            for storage in leaves.iter_mut().filter_map(|leaf| leaf.grad.take()) {
+                self.tape.memory.release(storage);
+            }
+        }
+    }
+
+    /// Gradients that an earlier micro-batch or step left.
+    fn keep_gradients(&mut self, leaves: &mut [Leaf]) {
+        for leaf in leaves {
+            let id = self.tape.new_storage(&leaf.shape.clone(), leaf.dtype, Category::Gradient, "gradient");
+            self.tape.memory.recategorize(id, Category::Gradient, leaf.layer);
+            leaf.grad = Some(id);
+        }
+    }
+
+    /// The loss over all outputs that a gradient flows through; the sum where there are several.
+    fn losses(&mut self) -> Option<TensorRef> {
+        self.tape.memory.layer = self.named_layer("(loss)");
+        let outputs: Vec<(TensorId, TensorRef)> = self
+            .graph
+            .outputs
+            .iter()
+            .filter_map(|id| Some((*id, self.values[id.index()]?)))
+            .filter(|(_, t)| self.tape.tensor(*t).requires_grad())
+            .collect();
+        let shape = |t: &TensorRef| self.tape.tensor(*t).shape.to_vec();
+        let shapes: Vec<Vec<u64>> = outputs.iter().map(|(_, t)| shape(t)).collect();
+        let inputs: Vec<(Vec<u64>, DType)> = self
+            .graph
+            .inputs
+            .iter()
+            .filter_map(|id| Some((self.inferred.shape(*id)?.upper()?, self.inferred.dtype(*id))))
+            .collect();
+        let loss = match self.plan.loss {
+            Loss::Auto => {
+                let (loss, why) = loss::choose(&shapes, &inputs);
+                self.assumptions.push(why);
+                loss
+            }
+            given => given,
+        };
+        // Without a label to compare with, only the first output is taken; classifier heads all are.
+        let used = if loss == Loss::CrossEntropy {
+            let same_rank = |s: &Vec<u64>| s.len() == shapes[0].len() && s.last() == shapes[0].last();
+            shapes.iter().take_while(|s| same_rank(s)).count()
+        } else {
+            1
+        };
+        let targets: Vec<Option<TensorRef>> = {
+            let same = |s: &Vec<u64>| inputs.iter().any(|(i, d)| d.is_float() && i == s);
+            let first = shapes.first().and_then(|s| loss::target(loss, s, same(s)));
+            let dtype = |d: DType| if d.is_float() { self.plan.precision.model_dtype() } else { d };
+            self.tape.memory.phase = Phase::Forward;
+            let target = first.map(|(shape, d)| loss::add_target(&mut self.tape, &shape, dtype(d)));
+            vec![target; used]
+        };
+        let mut total: Option<TensorRef> = None;
+        for ((_, t), target) in outputs.iter().zip(targets) {
+            let one = loss::run(&mut self.tape, loss, *t, target);
+            total = Some(match total {
+                None => one,
+                Some(sum) => self.add_scalars(sum, one),
+            });
+        }
+        for id in self.graph.outputs.clone() {
+            self.release_use(id);
+        }
+        total
+    }
+
+    fn add_scalars(&mut self, a: TensorRef, b: TensorRef) -> TensorRef {
+        use memfit_graph::{Call, Grad, OutDtype, Place};
+        let call = Call::new("add")
+            .input(Operand::Input(0), Grad::Pass)
+            .input(Operand::Input(1), Grad::Pass)
+            .output(&[], OutDtype::Promoted, Place::New);
+        let sum = self.tape.run(&call, &[a, b])[0];
+        for t in [a, b] {
+            let storage = self.tape.tensor(t).storage;
+            self.tape.memory.release(storage);
+        }
+        sum
+    }
+
+    /// The unique storages that autograd keeps now, parameters and buffers excluded.
+    fn saved_storages(&self) -> Vec<SavedStorage> {
+        let mut by_storage: BTreeMap<StorageId, SavedStorage> = BTreeMap::new();
+        for node in &self.tape.nodes {
+            for storage in &node.saved {
+                let category = self.tape.memory.storage(*storage).category;
+                if matches!(category, Category::Parameter | Category::Buffer) {
+                    continue;
+                }
+                let layer = node.layer;
+                let entry = by_storage.entry(*storage).or_insert(SavedStorage {
+                    storage: *storage,
+                    layer,
+                    holders: Vec::new(),
+                });
+                if !entry.holders.contains(&node.function) {
+                    entry.holders.push(node.function);
+                }
+            }
+        }
+        by_storage.into_values().collect()
+    }
+
+    fn optimizer_step(&mut self, leaves: &[Leaf]) {
+        let Some(optimizer) = optimizers::find(&self.plan.optimizer) else { return };
+        self.tape.memory.layer = self.named_layer("(optimizer)");
+        let parameters: Vec<optimizers::Parameter> = leaves
+            .iter()
+            .filter(|leaf| leaf.grad.is_some())
+            .map(|leaf| optimizers::Parameter { shape: leaf.shape.to_vec(), dtype: leaf.dtype })
+            .collect();
+        let mut temporaries: BTreeMap<u32, StorageId> = BTreeMap::new();
+        for event in optimizer.step(&parameters, &StepConfig::from(self.plan)) {
+            match event {
+                StepEvent::Allocate { id, bytes, label } => {
+                    temporaries.insert(id, self.tape.memory.allocate(bytes, Category::Transient, label));
+                }
+                StepEvent::Free { id } => {
+                    if let Some(storage) = temporaries.remove(&id) {
+                        self.tape.memory.release(storage);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A model made ready once, and estimated for any plan.
+
+use crate::frameworks::pytorch;
+use crate::parameters::Stored;
+use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, replay};
+use memfit_graph::{Binding, Bytes, Graph, Problem, infer};
+
+/// The block that PyTorch's caching allocator rounds every request up to
+/// (c10/cuda/CUDACachingAllocator.cpp, `kMinBlockSize`).
+const PYTORCH_BLOCK: u64 = 512;
+
+/// How many of the largest tensors at the peak an estimate lists.
+const LARGEST: usize = 20;
+
+/// A model whose structure has been put back as the framework runs it.
+pub struct Model {
+    graph: Graph,
+    name: String,
+    format: String,
+    operators: u64,
+}
+
+impl Model {
+    /// Takes a graph as an importer made it; `operators` counts the file's nodes.
+    pub fn new(graph: Graph, name: &str, format: &str, operators: u64) -> Model {
+        Model { graph, name: name.into(), format: format.into(), operators }
+    }
+
+    /// The graph that estimates are made of.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// What one step of `plan` holds, with the model's open sizes bound by `binding`.
+    ///
+    /// # Errors
+    /// All problems found: sizes that are not given, shapes that do not go together, a profile that is not there yet.
+    pub fn estimate(&self, binding: &Binding, plan: &Plan) -> Result<Estimate, Vec<Problem>> {
+        if plan.framework != Framework::Pytorch {
+            let message = "only the PyTorch profile is available";
+            return Err(vec![Problem::new("framework", message).hint("use --framework pytorch")]);
+        }
+        if crate::optimizers::find(&plan.optimizer).is_none() {
+            let message = format!("there is no optimizer `{}`", plan.optimizer);
+            return Err(vec![Problem::new("optimizer", message)]);
+        }
+        let inferred = infer(&self.graph, binding)?;
+        let step = pytorch::run(&self.graph, &inferred, plan)?;
+        let replayed = replay::peak(&step.timeline, PYTORCH_BLOCK);
+        let mut layers = rows(&step);
+        for (row, at_peak) in layers.iter_mut().zip(&replayed.layers) {
+            row.at_peak = *at_peak;
+        }
+        layers.retain(|row| *row != LayerRow { name: row.name.clone(), ..LayerRow::default() });
+        let elements = |kind| step.stored.iter().filter(|s| s.kind == kind).map(|s| s.elements).sum();
+        let model = ModelSummary {
+            name: self.name.clone(),
+            format: self.format.clone(),
+            parameters_trainable: elements(Stored::Parameter),
+            parameters_frozen: elements(Stored::Frozen),
+            buffers: elements(Stored::Buffer),
+            operators: self.operators,
+        };
+        let saved_for_backward =
+            step.saved.iter().map(|s| step.timeline.storages[s.storage.0 as usize].bytes).sum();
+        Ok(Estimate {
+            model,
+            plan: plan.clone(),
+            batch_size: binding.batch,
+            peak: replayed.peak,
+            breakdown: replayed.breakdown,
+            saved_for_backward,
+            layers,
+            largest: replayed.largest.into_iter().take(LARGEST).collect(),
+            timeline: step.timeline,
+            unknown: step.unknown,
+            assumptions: step.assumptions,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// What is kept for backward, by the autograd functions that keep it: (functions, bytes, storages). For checking the
+    /// rules against a framework's own report.
+    ///
+    /// # Errors
+    /// As [`Model::estimate`].
+    pub fn saved_by_function(&self, binding: &Binding, plan: &Plan) -> Result<Vec<SavedBy>, Vec<Problem>> {
+        let inferred = infer(&self.graph, binding)?;
+        let step = pytorch::run(&self.graph, &inferred, plan)?;
+        let mut groups: std::collections::BTreeMap<Vec<&'static str>, (Bytes, u64)> = Default::default();
+        for saved in &step.saved {
+            let mut holders = saved.holders.clone();
+            holders.sort_unstable();
+            let group = groups.entry(holders).or_default();
+            group.0 += step.timeline.storages[saved.storage.0 as usize].bytes;
+            group.1 += 1;
+        }
+        Ok(groups
+            .into_iter()
+            .map(|(functions, (bytes, storages))| SavedBy { functions, bytes, storages })
+            .collect())
+    }
+}
+
+/// Storages kept by the same set of autograd functions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedBy {
+    /// ATen names, sorted.
+    pub functions: Vec<&'static str>,
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// How many.
+    pub storages: u64,
+}
+
+/// One row a layer, in the order in which layers first ran.
+fn rows(step: &pytorch::Step) -> Vec<LayerRow> {
+    let mut rows: Vec<LayerRow> = step
+        .timeline
+        .layers
+        .iter()
+        .zip(&step.layer_ops)
+        .map(|(name, ops)| LayerRow {
+            name: name.to_string(),
+            op: ops.ops.join("+"),
+            output_shapes: ops.output_shapes.clone(),
+            ..LayerRow::default()
+        })
+        .collect();
+    for stored in &step.stored {
+        let row = &mut rows[stored.layer as usize];
+        row.optimizer_bytes += stored.optimizer_bytes;
+        if matches!(stored.kind, Stored::Parameter | Stored::Frozen) {
+            row.parameters += stored.elements;
+            row.parameter_bytes += stored.bytes;
+        }
+        if stored.kind == Stored::Parameter {
+            row.gradient_bytes += stored.bytes;
+        }
+    }
+    for saved in &step.saved {
+        rows[saved.layer as usize].saved_bytes += step.timeline.storages[saved.storage.0 as usize].bytes;
+    }
+    for storage in &step.timeline.storages {
+        if storage.category == crate::Category::Workspace {
+            let row = &mut rows[storage.layer as usize];
+            row.workspace_bytes = row.workspace_bytes.max(storage.bytes);
+        }
+    }
+    rows
+}

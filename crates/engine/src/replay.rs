@@ -1,0 +1,118 @@
+//! Reads a timeline off at its highest point.
+//!
+//! The exact allocator: every request is rounded up to a block and nothing else is lost. Reserved and device bytes are
+//! added by the allocator and device models.
+
+use crate::{Breakdown, Category, Event, EventKind, LiveTensor, Peak, Phase, StorageId, Timeline};
+use memfit_graph::Bytes;
+
+/// The state at the highest point.
+pub(crate) struct AtPeak {
+    pub(crate) peak: Peak,
+    pub(crate) breakdown: Breakdown,
+    /// By layer of the timeline.
+    pub(crate) layers: Vec<Breakdown>,
+    /// Tensors alive, largest first.
+    pub(crate) largest: Vec<LiveTensor>,
+}
+
+/// Replays a timeline whose requests are rounded up to `block` bytes.
+pub(crate) fn peak(timeline: &Timeline, block: u64) -> AtPeak {
+    let size = |id: StorageId| timeline.storages[id.0 as usize].bytes.round_up(block);
+    let (mut live, mut highest, mut at) = (Bytes::ZERO, Bytes::ZERO, None::<usize>);
+    for (i, event) in timeline.events.iter().enumerate() {
+        match event.kind {
+            EventKind::Allocate => live += size(event.storage),
+            EventKind::Free => live -= size(event.storage),
+        }
+        if live > highest {
+            (highest, at) = (live, Some(i));
+        }
+    }
+    let happened = at.map_or(&[][..], |i| &timeline.events[..=i]);
+    let mut alive = vec![false; timeline.storages.len()];
+    for event in happened {
+        alive[event.storage.0 as usize] = event.kind == EventKind::Allocate;
+    }
+    let category = effective_categories(timeline);
+    let mut breakdown = Breakdown::default();
+    let mut layers = vec![Breakdown::default(); timeline.layers.len()];
+    let mut largest = Vec::new();
+    for (id, storage) in (0..).map(StorageId).zip(&timeline.storages).filter(|(id, _)| alive[id.0 as usize]) {
+        let (bytes, category) = (size(id), category[id.0 as usize]);
+        breakdown.add(category, bytes);
+        layers[storage.layer as usize].add(category, bytes);
+        if bytes > Bytes::ZERO {
+            largest.push((bytes, id));
+        }
+    }
+    largest.sort_by_key(|(bytes, id)| (std::cmp::Reverse(*bytes), *id));
+    largest.truncate(64);
+    let named = |(bytes, id): (Bytes, StorageId)| {
+        let storage = &timeline.storages[id.0 as usize];
+        LiveTensor {
+            label: timeline.labels[storage.label as usize].to_string(),
+            layer: timeline.layers[storage.layer as usize].to_string(),
+            category: category[id.0 as usize],
+            bytes,
+        }
+    };
+    let moment: Option<&Event> = at.map(|i| &timeline.events[i]);
+    let peak = Peak {
+        allocated: highest,
+        reserved: highest,
+        device: highest,
+        device_low: highest,
+        device_high: highest,
+        phase: moment.map_or(Phase::Setup, |e| e.phase),
+        layer: moment.map_or_else(String::new, |e| timeline.layers[e.layer as usize].to_string()),
+    };
+    AtPeak { peak, breakdown, layers, largest: largest.into_iter().map(named).collect() }
+}
+
+/// An activation that is freed before forward ends is a transient.
+fn effective_categories(timeline: &Timeline) -> Vec<Category> {
+    let mut categories: Vec<Category> = timeline.storages.iter().map(|s| s.category).collect();
+    for event in &timeline.events {
+        let category = &mut categories[event.storage.0 as usize];
+        if event.kind == EventKind::Free && event.phase == Phase::Forward && *category == Category::Activation
+        {
+            *category = Category::Transient;
+        }
+    }
+    categories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::Storage;
+
+    #[test]
+    fn rows_and_categories_re_add_to_the_peak() {
+        let mut t = Timeline {
+            layers: vec!["a".into(), "b".into()],
+            labels: vec!["x".into()],
+            ..Timeline::default()
+        };
+        let event = |t: &mut Timeline, kind, id: u32, phase, layer| {
+            t.events.push(Event { kind, storage: StorageId(id), phase, layer });
+        };
+        for (bytes, category, layer) in
+            [(100, Category::Parameter, 0), (600, Category::Activation, 0), (512, Category::Activation, 1)]
+        {
+            t.storages.push(Storage { bytes: Bytes(bytes), category, layer, label: 0 });
+        }
+        event(&mut t, EventKind::Allocate, 0, Phase::Setup, 0);
+        event(&mut t, EventKind::Allocate, 1, Phase::Forward, 0);
+        event(&mut t, EventKind::Allocate, 2, Phase::Forward, 1);
+        event(&mut t, EventKind::Free, 1, Phase::Forward, 1);
+        let at = peak(&t, 512);
+        assert_eq!(at.peak.allocated, Bytes(512 + 1024 + 512));
+        assert_eq!((at.peak.phase, &*at.peak.layer), (Phase::Forward, "b"));
+        assert_eq!(at.breakdown.allocated(), at.peak.allocated);
+        assert_eq!(at.breakdown.transients, Bytes(1024));
+        assert_eq!(at.layers.iter().map(Breakdown::allocated).sum::<Bytes>(), at.peak.allocated);
+        assert_eq!(at.largest[0].bytes, Bytes(1024));
+    }
+}
