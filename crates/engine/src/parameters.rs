@@ -4,11 +4,11 @@
 //! statistics of a batch norm, a single number, a table that is fed where activations go. Exporters' own constants
 //! carry names that no module has (`val_12`, `/layer/Constant_output_0`).
 
-use memfit_graph::{Graph, Role, TensorId};
+use memfit_graph::{Graph, Role};
 
 /// What a stored tensor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub(crate) enum Stored {
     /// Trained.
     Parameter,
     /// Trainable, but matched by a freeze pattern.
@@ -20,7 +20,7 @@ pub enum Stored {
 }
 
 /// The kind of each tensor of the graph that is stored in the file, by tensor index; `None` for the others.
-pub fn classify(graph: &Graph, freeze: &[String]) -> Vec<Option<Stored>> {
+pub(crate) fn classify(graph: &Graph, freeze: &[String]) -> Vec<Option<Stored>> {
     let mut kinds: Vec<Option<Stored>> = (0..graph.tensors.len()).map(|i| initial(graph, i)).collect();
     for node in &graph.nodes {
         let demote = |kinds: &mut Vec<Option<Stored>>, i: usize| {
@@ -44,7 +44,7 @@ pub fn classify(graph: &Graph, freeze: &[String]) -> Vec<Option<Stored>> {
 
 fn initial(graph: &Graph, i: usize) -> Option<Stored> {
     let tensor = &graph.tensors[i];
-    if tensor.role != Role::Initializer {
+    if !matches!(tensor.role, Role::Initializer | Role::Constant) {
         return None;
     }
     let elements = tensor.declared.shape().and_then(|s| s.elements());
@@ -54,7 +54,7 @@ fn initial(graph: &Graph, i: usize) -> Option<Stored> {
         (Some(1), true) if tensor.role == Role::Initializer && is_module_name(&tensor.name) => {
             Stored::Parameter
         }
-        (Some(1), _) if rank == 0 || is_float => Stored::Number,
+        (Some(1), _) if rank == 0 || tensor.role == Role::Constant || is_float => Stored::Number,
         (_, true) if tensor.role == Role::Initializer && !is_exporter_name(&tensor.name) => Stored::Parameter,
         _ => Stored::Buffer,
     })
@@ -103,12 +103,6 @@ pub(crate) fn matches(glob: &str, text: &str) -> bool {
         }
     }
     glob[g..].iter().all(|c| *c == '*')
-}
-
-/// The ids of all stored tensors of one kind, in file order.
-pub fn of_kind(kinds: &[Option<Stored>], kind: Stored) -> impl Iterator<Item = TensorId> {
-    let ids = (0..).zip(kinds).filter(move |(_, k)| **k == Some(kind));
-    ids.map(|(i, _)| TensorId(i))
 }
 
 #[cfg(test)]

@@ -154,7 +154,12 @@ impl<M: Machine> Backward<'_, M> {
             scratch.push(self.tape().new_storage(shape, *dtype, Category::Transient, node.function));
         }
         if WANT_CONTIGUOUS.contains(&node.function) && !is_plain(&first) {
-            scratch.push(self.tape().new_storage(&first.shape, first.dtype, Category::Transient, "contiguous"));
+            scratch.push(self.tape().new_storage(
+                &first.shape,
+                first.dtype,
+                Category::Transient,
+                "contiguous",
+            ));
         }
         let gradients: SmallVec<[(usize, Gradient); 3]> = node
             .inputs
@@ -277,15 +282,20 @@ impl<M: Machine> Backward<'_, M> {
                 g.strides = strides::contiguous(&meta.shape);
                 g.shape = meta.shape.clone();
             } else {
-                let summed =
-                    self.tape().new_storage(&meta.shape, g.dtype, Category::ActivationGradient, "sum_to_size");
+                let summed = self.tape().new_storage(
+                    &meta.shape,
+                    g.dtype,
+                    Category::ActivationGradient,
+                    "sum_to_size",
+                );
                 self.tape().memory.release(g.storage);
                 let strides = strides::contiguous(&meta.shape);
                 g = Gradient { storage: summed, shape: meta.shape.clone(), strides, dtype: g.dtype };
             }
         }
         if g.dtype != meta.dtype && meta.dtype.is_float() {
-            let cast = self.tape().new_storage(&g.shape, meta.dtype, Category::ActivationGradient, "_to_copy");
+            let cast =
+                self.tape().new_storage(&g.shape, meta.dtype, Category::ActivationGradient, "_to_copy");
             self.tape().memory.release(g.storage);
             g = Gradient {
                 storage: cast,
@@ -346,15 +356,14 @@ impl<M: Machine> Backward<'_, M> {
             // `grad.add_(new)`: under `no_grad` the sum is in place.
             return self.tape().memory.release(gradient.storage);
         }
-        let l = &self.leaves[leaf];
+        let l = self.leaves[leaf].clone();
         let suits =
             gradient.strides == l.strides || strides::is_contiguous(&gradient.shape, &gradient.strides);
         let storage = if suits && self.tape().memory.references(gradient.storage) == 1 {
             self.tape().memory.recategorize(gradient.storage, Category::Gradient, layer);
             gradient.storage
         } else {
-            let (shape, dtype) = (l.shape.clone(), l.dtype);
-            let clone = self.tape().new_storage(&shape, dtype, Category::Gradient, "clone");
+            let clone = self.tape().new_storage(&l.shape, l.dtype, Category::Gradient, "clone");
             self.tape().memory.recategorize(clone, Category::Gradient, layer);
             self.tape().memory.release(gradient.storage);
             clone
@@ -417,7 +426,13 @@ mod tests {
             self
         }
 
-        fn checkpoint(&mut self, _: u32, _: &[Option<Gradient>], _: &mut Vec<Leaf>, _: Options) -> Vec<Option<Gradient>> {
+        fn checkpoint(
+            &mut self,
+            _: u32,
+            _: &[Option<Gradient>],
+            _: &mut Vec<Leaf>,
+            _: Options,
+        ) -> Vec<Option<Gradient>> {
             unreachable!("no test here makes a segment")
         }
     }

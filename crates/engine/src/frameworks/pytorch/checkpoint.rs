@@ -54,7 +54,11 @@ fn block_keys(graph: &Graph) -> Vec<Option<String>> {
         }
     }
     let repeated = |(parent, _): &(String, String)| siblings.get(parent).is_some_and(|s| s.len() > 1);
-    graph.nodes.iter().map(|n| prefixes(&n.scope).into_iter().find(repeated).map(|(_, block)| block)).collect()
+    graph
+        .nodes
+        .iter()
+        .map(|n| prefixes(&n.scope).into_iter().find(repeated).map(|(_, block)| block))
+        .collect()
 }
 
 /// What is made inside of a range of nodes and read outside.
@@ -71,8 +75,10 @@ impl Runner<'_> {
     pub(super) fn run_checkpointed(&mut self, index: usize) {
         let segment = self.segments[index].clone();
         let graph = self.graph;
-        let read: BTreeSet<TensorId> =
-            graph.nodes[segment.nodes.clone()].iter().flat_map(|n| n.inputs.iter().flatten().copied()).collect();
+        let read: BTreeSet<TensorId> = graph.nodes[segment.nodes.clone()]
+            .iter()
+            .flat_map(|n| n.inputs.iter().flatten().copied())
+            .collect();
         let inputs: Vec<(TensorId, TensorRef)> = read
             .into_iter()
             .filter_map(|id| Some((id, self.values[id.index()]?)))
@@ -88,7 +94,8 @@ impl Runner<'_> {
         }
         self.tape.grad_mode = true;
         let id = NodeRef(u32::try_from(self.tape.nodes.len()).unwrap_or(u32::MAX));
-        let outputs: Vec<TensorRef> = segment.outputs.iter().filter_map(|id| self.values[id.index()]).collect();
+        let outputs: Vec<TensorRef> =
+            segment.outputs.iter().filter_map(|id| self.values[id.index()]).collect();
         let node = Node {
             function: "checkpoint",
             layer: self.tape.memory.layer,

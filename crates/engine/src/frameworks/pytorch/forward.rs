@@ -11,7 +11,8 @@ impl Runner<'_> {
     pub(super) fn forward(&mut self) {
         let graph = self.graph;
         if self.plan.checkpoint != crate::Checkpoint::None && self.segments.is_empty() {
-            self.assumptions.push("checkpointing: no repeated blocks were found, nothing is recomputed".into());
+            self.assumptions
+                .push("checkpointing: no repeated blocks were found, nothing is recomputed".into());
         }
         let mut next = 0;
         for index in 0..self.segments.len() {

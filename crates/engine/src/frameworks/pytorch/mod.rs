@@ -13,6 +13,7 @@ mod strides;
 mod tape;
 mod train;
 
+use crate::optimizers::StepConfig;
 use crate::parameters::Stored;
 use crate::{Mode, Phase, Plan, StorageId, Timeline};
 use checkpoint::Segment;
@@ -113,6 +114,15 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         assumptions: runner.assumptions,
         timeline: runner.tape.memory.into_timeline(),
     })
+}
+
+/// How the plan runs its optimizer.
+fn step_config(plan: &Plan) -> StepConfig {
+    StepConfig {
+        implementation: plan.optimizer_impl,
+        weight_decay: plan.weight_decay,
+        master_weights: plan.master_weights,
+    }
 }
 
 /// How often each tensor is read; an output of the graph counts as read once more.

@@ -2,9 +2,9 @@
 
 use super::backward::Leaf;
 use super::tape::{Edge, Tensor};
-use super::{Runner, StoredTensor, strides};
+use super::{Runner, StoredTensor, step_config, strides};
 use crate::Category;
-use crate::optimizers::{self, StepConfig};
+use crate::optimizers::{self, Parameter};
 use crate::parameters::{Stored, classify};
 use memfit_graph::{Bytes, DType, Problem, TensorId};
 
@@ -97,14 +97,19 @@ impl Runner<'_> {
 
     fn optimizer_state(&mut self, leaves: &[Leaf], stored: &mut [StoredTensor]) {
         let Some(optimizer) = optimizers::find(&self.plan.optimizer) else { return };
-        let config = StepConfig::from(self.plan);
+        let config = step_config(self.plan);
+        let parameters: Vec<Parameter> =
+            leaves.iter().map(|leaf| Parameter { shape: leaf.shape.to_vec(), dtype: leaf.dtype }).collect();
+        for state in optimizer.shared_state(&parameters, &config).into_iter().filter(|s| s.on_device) {
+            self.tape.memory.layer = self.named_layer("(optimizer)");
+            self.tape.new_storage(&state.shape, state.dtype, Category::OptimizerState, "optimizer state");
+        }
         let trained: Vec<usize> =
             (0..stored.len()).filter(|i| stored[*i].kind == Stored::Parameter).collect();
-        for (leaf, row) in leaves.iter().zip(trained) {
+        for ((leaf, parameter), row) in leaves.iter().zip(&parameters).zip(trained) {
             self.tape.memory.layer = leaf.layer;
-            let parameter = optimizers::Parameter { shape: leaf.shape.to_vec(), dtype: leaf.dtype };
             let mut states: Vec<(Vec<u64>, DType)> = optimizer
-                .state(&parameter, &config)
+                .state(parameter, &config)
                 .into_iter()
                 .filter(|s| s.on_device)
                 .map(|s| (s.shape, s.dtype))

@@ -2,8 +2,8 @@
 
 use super::backward::{self, Leaf};
 use super::tape::TensorRef;
-use super::{Runner, SavedStorage, loss};
-use crate::optimizers::{self, StepConfig, StepEvent};
+use super::{Runner, SavedStorage, loss, step_config};
+use crate::optimizers::{self, Parameter, StepEvent};
 use crate::{Category, Loss, Phase, StorageId};
 use memfit_graph::{DType, Operand, TensorId};
 use std::collections::BTreeMap;
@@ -138,15 +138,15 @@ impl Runner<'_> {
     fn optimizer_step(&mut self, leaves: &[Leaf]) {
         let Some(optimizer) = optimizers::find(&self.plan.optimizer) else { return };
         self.tape.memory.layer = self.named_layer("(optimizer)");
-        let parameters: Vec<optimizers::Parameter> = leaves
+        let parameters: Vec<Parameter> = leaves
             .iter()
             .filter(|leaf| leaf.grad.is_some())
-            .map(|leaf| optimizers::Parameter { shape: leaf.shape.to_vec(), dtype: leaf.dtype })
+            .map(|leaf| Parameter { shape: leaf.shape.to_vec(), dtype: leaf.dtype })
             .collect();
         let mut temporaries: BTreeMap<u32, StorageId> = BTreeMap::new();
-        for event in optimizer.step(&parameters, &StepConfig::from(self.plan)) {
+        for event in optimizer.step(&parameters, &step_config(self.plan)) {
             match event {
-                StepEvent::Allocate { id, bytes, label } => {
+                StepEvent::Allocate { id, bytes, label, .. } => {
                     temporaries.insert(id, self.tape.memory.allocate(bytes, Category::Transient, label));
                 }
                 StepEvent::Free { id } => {
