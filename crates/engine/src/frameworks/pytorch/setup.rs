@@ -13,7 +13,7 @@ impl Runner<'_> {
     pub(super) fn check_sizes(&self) -> Result<(), Vec<Problem>> {
         let unknown = |id: &TensorId| {
             let shape = self.inferred.shape(*id)?;
-            shape.upper().is_none().then(|| (*id, shape))
+            shape.upper().is_none().then_some((*id, shape))
         };
         let problems: Vec<Problem> = self
             .graph
