@@ -3,30 +3,38 @@
 use crate::builder::Builder;
 use crate::frame::Frame;
 use crate::import::{self, Import};
-use crate::nodes;
+use crate::{nodes, paths};
 use memfit_graph::{Graph, Problem, TensorId};
 use onnx_protobuf::{GraphProto, NodeProto};
+use std::sync::Arc;
 
 /// Bodies nested deeper than this are a problem; inference has the same limit.
 const MAX_DEPTH: u32 = 32;
 
-/// Reads a body of the node `name`. The tensors it reads from around it go to `captures`, and the body's own list
+/// The node that a body belongs to.
+pub(crate) struct Owner<'n> {
+    pub(crate) name: &'n str,
+    pub(crate) scope: &'n Arc<str>,
+}
+
+/// Reads a body. The tensors it reads from around it go to `captures`, and the body's own list
 /// refers to them by position.
 pub(crate) fn body(
     outer: &mut Builder,
     frame: &mut Frame<'_>,
     proto: &GraphProto,
-    name: &str,
+    owner: &Owner<'_>,
     captures: &mut Vec<TensorId>,
     cx: &mut Import,
 ) -> Graph {
     if outer.depth >= MAX_DEPTH {
         let message = format!("expected bodies nested at most {MAX_DEPTH} deep, found more");
-        cx.problem(Problem::new(name, message));
+        cx.problem(Problem::new(owner.name, message));
         return Graph::default();
     }
     let mut inner = Builder::nested(outer.depth + 1);
     let mut surroundings = frame.body();
+    surroundings.scope = if &**owner.scope == paths::UNKNOWN { "".into() } else { Arc::clone(owner.scope) };
     inner.graph.name.clone_from(&proto.name);
     for info in &proto.input {
         inner.input(info, cx);

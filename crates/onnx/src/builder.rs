@@ -6,7 +6,7 @@
 
 use crate::import::Import;
 use crate::tensor::Stored;
-use crate::types;
+use crate::{paths, types};
 use memfit_graph::{Graph, Problem, Role, TensorId, Type};
 use onnx_protobuf::ValueInfoProto;
 use std::collections::{HashMap, HashSet};
@@ -213,6 +213,9 @@ impl Builder {
         }
         if let Err(problem) = self.graph.sort() {
             cx.problem(problem);
+        }
+        if self.depth == 0 {
+            paths::fill(&mut self.graph);
         }
         (self.graph, free)
     }

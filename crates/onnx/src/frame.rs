@@ -1,6 +1,7 @@
 //! Where a node stands: which names, attributes and operator versions it sees.
 
 use crate::import::Opsets;
+use crate::paths;
 use memfit_graph::{Attribute, TensorId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub(crate) struct Frame<'o> {
     pub(crate) absent: HashSet<String>,
     /// In a function: the name of the call, which becomes part of the names inside.
     pub(crate) prefix: String,
-    /// In a function: the module path of the call, for nodes that have none of their own.
+    /// In a function or a body: the module path around it, for nodes that have none of their own.
     pub(crate) scope: Arc<str>,
     /// How many nodes were read, for the names of those without one.
     pub(crate) index: usize,
@@ -40,7 +41,7 @@ impl<'o> Frame<'o> {
             names: None,
             absent: HashSet::new(),
             prefix: String::new(),
-            scope: "".into(),
+            scope: paths::UNKNOWN.into(),
             index: 0,
         }
     }
@@ -53,7 +54,6 @@ impl<'o> Frame<'o> {
             attributes: self.attributes.clone(),
             absent: self.absent.iter().cloned().chain(omitted).collect(),
             prefix: self.prefix.clone(),
-            scope: Arc::clone(&self.scope),
             ..Frame::root(self.opsets)
         }
     }

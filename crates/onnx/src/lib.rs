@@ -15,6 +15,7 @@ mod frame;
 mod functions;
 mod import;
 mod nodes;
+mod paths;
 mod scope;
 mod slim;
 mod sniff;

@@ -1,6 +1,7 @@
 //! `NodeProto` as a node: its operator, its edges, and what its bodies read from around them.
 
 use crate::attributes;
+use crate::bodies::Owner;
 use crate::builder::Builder;
 use crate::frame::{Bound, Frame};
 use crate::import::Import;
@@ -28,7 +29,8 @@ pub(crate) fn add(builder: &mut Builder, frame: &mut Frame<'_>, proto: &NodeProt
         cx.problem(problem("expected an operator type, found none".into()));
         return;
     }
-    let bound = bind(builder, frame, proto, &name, cx);
+    let own_scope = scope::of(proto).map_or_else(|| Arc::clone(&frame.scope), Arc::from);
+    let bound = bind(builder, frame, proto, &Owner { name: &name, scope: &own_scope }, cx);
     let inputs: Vec<Option<TensorId>> = proto.input.iter().map(|n| resolve(builder, frame, n)).collect();
     let outputs: Vec<Option<TensorId>> = proto.output.iter().map(|n| resolve(builder, frame, n)).collect();
     let is_default = matches!(proto.domain.as_str(), "" | "ai.onnx");
@@ -42,8 +44,6 @@ pub(crate) fn add(builder: &mut Builder, frame: &mut Frame<'_>, proto: &NodeProt
         }
         return;
     }
-    let own_scope = scope::of(proto);
-    let own_scope = if own_scope.is_empty() { Arc::clone(&frame.scope) } else { own_scope.into() };
     let version = frame.version(&proto.domain);
     let known = find_op(&proto.domain, &proto.op_type, version);
     if known.is_none() {
@@ -99,7 +99,7 @@ fn bind(
     builder: &mut Builder,
     frame: &mut Frame<'_>,
     proto: &NodeProto,
-    name: &str,
+    owner: &Owner<'_>,
     cx: &mut Import,
 ) -> Vec<(String, Bound)> {
     let mut all = Vec::with_capacity(proto.attribute.len());
@@ -115,18 +115,18 @@ fn bind(
         match attributes::kind(a) {
             AttributeType::GRAPH => {
                 if let Some(g) = a.g.as_ref() {
-                    let body = bodies::body(builder, frame, g, name, &mut bound.captures, cx);
+                    let body = bodies::body(builder, frame, g, owner, &mut bound.captures, cx);
                     bound.attribute = Attribute::Graph(Box::new(body));
                 }
             }
             AttributeType::GRAPHS => {
                 let graphs = a.graphs.iter();
-                let bodies = graphs.map(|g| bodies::body(builder, frame, g, name, &mut bound.captures, cx));
+                let bodies = graphs.map(|g| bodies::body(builder, frame, g, owner, &mut bound.captures, cx));
                 bound.attribute = Attribute::Graphs(bodies.collect());
             }
             _ => {
                 let mut problems = Vec::new();
-                bound.attribute = attributes::plain(name, a, &mut problems);
+                bound.attribute = attributes::plain(owner.name, a, &mut problems);
                 cx.problems(problems);
             }
         }

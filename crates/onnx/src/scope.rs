@@ -8,35 +8,41 @@
 
 use onnx_protobuf::NodeProto;
 
-/// The module path; empty where the file does not say it.
-pub(crate) fn of(node: &NodeProto) -> String {
+/// The module path, empty for the model itself; `None` where the file does not say it.
+pub(crate) fn of(node: &NodeProto) -> Option<String> {
     let metadata = |key: &str| node.metadata_props.iter().find(|p| p.key == key).map(|p| p.value.as_str());
+    // A Conv with a BatchNorm folded into it carries the latter's path, and not its own.
+    let class = metadata("pkg.torch.onnx.class_hierarchy").and_then(|list| last_but_one(list));
+    if class.is_some_and(|c| c.contains(".batchnorm.")) && node.op_type == "Conv" {
+        return None;
+    }
     if let Some(scopes) = metadata("pkg.torch.onnx.name_scopes") {
-        return from_name_scopes(scopes);
+        return last_but_one(scopes).map(str::to_owned);
     }
     if let Some(namespace) = metadata("namespace") {
         return from_namespace(namespace);
     }
     match node.name.strip_prefix('/') {
-        Some(name) => from_torch_script(name),
+        Some(name) => Some(from_torch_script(name)),
         None => from_tensorflow(&node.name),
     }
 }
 
-/// `['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']`: the last but one.
-fn from_name_scopes(list: &str) -> String {
+/// `['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']`, a list as Python prints it.
+fn last_but_one(list: &str) -> Option<&str> {
     let mut quoted = list.split('\'').skip(1).step_by(2);
-    let (mut module, mut last) = ("", quoted.next().unwrap_or_default());
+    let mut last = quoted.next()?;
+    let mut module = None;
     for next in quoted {
-        module = std::mem::replace(&mut last, next);
+        module = Some(std::mem::replace(&mut last, next));
     }
-    module.to_owned()
+    module
 }
 
 /// `: Model/layer1: Sequential/layer1.0: Block/conv2d_1: aten.conv2d.default`: the last but one.
-fn from_namespace(namespace: &str) -> String {
+fn from_namespace(namespace: &str) -> Option<String> {
     let mut names = namespace.split('/').map(|part| part.split(": ").next().unwrap_or_default());
-    names.nth_back(1).unwrap_or_default().trim_end_matches(':').to_owned()
+    names.nth_back(1).map(|name| name.trim_end_matches(':').to_owned())
 }
 
 fn from_torch_script(name: &str) -> String {
@@ -59,8 +65,12 @@ fn from_torch_script(name: &str) -> String {
     path
 }
 
-fn from_tensorflow(name: &str) -> String {
-    name.rsplit_once('/').map_or("", |(scope, _)| scope).to_owned()
+/// `StatefulPartitionedCall/model/conv1/Conv2D` is the operation `Conv2D` of `model.conv1`.
+fn from_tensorflow(name: &str) -> Option<String> {
+    let (path, _) = name.rsplit_once('/')?;
+    let calls = ["StatefulPartitionedCall", "PartitionedCall"];
+    let modules = path.split('/').skip_while(|part| calls.iter().any(|call| part.starts_with(call)));
+    Some(modules.collect::<Vec<_>>().join("."))
 }
 
 #[cfg(test)]
@@ -81,11 +91,21 @@ mod tests {
 
     #[test]
     fn dynamo_metadata_ends_with_the_node_itself() {
-        assert_eq!(from_name_scopes("['', 'layer1', 'layer1.0', 'layer1.0.bn1', 'norm_1']"), "layer1.0.bn1");
-        assert_eq!(from_name_scopes("['', 'add']"), "");
-        assert_eq!(from_name_scopes("[]"), "");
+        assert_eq!(
+            last_but_one("['', 'layer1', 'layer1.0', 'layer1.0.bn1', 'norm_1']"),
+            Some("layer1.0.bn1")
+        );
+        assert_eq!(last_but_one("['', 'add']"), Some(""));
+        assert_eq!(last_but_one("[]"), None);
         let namespace = ": m.ResNet/layer1: torch.Sequential/layer1.0: m.Block/add_23: aten.add.Tensor";
-        assert_eq!(from_namespace(namespace), "layer1.0");
-        assert_eq!(from_namespace(": m.ResNet/add: aten.add.Tensor"), "");
+        assert_eq!(from_namespace(namespace).unwrap(), "layer1.0");
+        assert_eq!(from_namespace(": m.ResNet/add: aten.add.Tensor").unwrap(), "");
+    }
+
+    #[test]
+    fn tensorflow_names_end_with_the_operation() {
+        let name = "StatefulPartitionedCall/resnet50_1/conv1_bn_1/batchnorm/mul_1";
+        assert_eq!(from_tensorflow(name).unwrap(), "resnet50_1.conv1_bn_1.batchnorm");
+        assert_eq!(from_tensorflow("Conv_0"), None);
     }
 }
