@@ -80,6 +80,15 @@ impl Traced {
         if self.shape == shape { self.clone() } else { self.view(l, "expand", shape, View::Expand) }
     }
 
+    /// `len` elements along `axis` from `start`.
+    pub(super) fn narrow(&self, l: &mut Lowering<'_>, axis: usize, start: u64, len: u64) -> Traced {
+        let mut shape = self.shape.clone();
+        if let Some(dim) = shape.get_mut(axis) {
+            *dim = len;
+        }
+        self.view(l, "slice", &shape, View::Slice { axis, start, step: 1 })
+    }
+
     /// A contiguous copy.
     pub(super) fn copy(&self, l: &mut Lowering<'_>) -> Traced {
         let call = Call::new("clone").input(self.operand, Grad::Pass);

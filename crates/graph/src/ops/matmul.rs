@@ -109,25 +109,30 @@ pub(super) fn product_shape(a: &Shape, b: &Shape) -> Result<Shape, OpError> {
 /// `at::matmul`.
 pub(super) fn matmul(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Traced {
     let (a, b) = (a.autocast(l, Autocast::Lower), b.autocast(l, Autocast::Lower));
+    matmul_as_is(l, &a, &b)
+}
+
+/// `at::matmul` behind autocast's door: within a function that has cast its inputs already.
+pub(super) fn matmul_as_is(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Traced {
     let (rows, columns) = (a.rank().checked_sub(2), b.rank().checked_sub(2));
     let inner = a.shape.last().copied().unwrap_or(1);
     let outer: Vec<u64> = a.shape[..a.rank().saturating_sub(1)].to_vec();
     let last = if columns.is_some() { b.shape.last().copied() } else { None };
     match (a.rank(), b.rank()) {
-        (0..=1, 0..=1) => kernel(l, "dot", &a, &b, &[]),
+        (0..=1, 0..=1) => kernel(l, "dot", a, b, &[]),
         (1, 2) => {
             let row = a.reshape(l, &[1, inner]);
             let shape = [1, last.unwrap_or(1)];
-            kernel(l, "mm", &row, &b, &shape).reshape(l, &shape[1..])
+            kernel(l, "mm", &row, b, &shape).reshape(l, &shape[1..])
         }
-        (2, 1) => kernel(l, "mv", &a, &b, &outer),
-        (2, 2) => kernel(l, "mm", &a, &b, &[outer[0], last.unwrap_or(1)]),
+        (2, 1) => kernel(l, "mv", a, b, &outer),
+        (2, 2) => kernel(l, "mm", a, b, &[outer[0], last.unwrap_or(1)]),
         (3.., 1..=2) => {
             let flat = a.reshape(l, &[elements(&outer), inner]);
             let shape: Vec<u64> = [elements(&outer)].into_iter().chain(last).collect();
             let name = if last.is_some() { "mm" } else { "mv" };
             let shaped: Vec<u64> = outer.into_iter().chain(last).collect();
-            kernel(l, name, &flat, &b, &shape).reshape(l, &shaped)
+            kernel(l, name, &flat, b, &shape).reshape(l, &shaped)
         }
         (1..=2, 3..) if a.requires_grad => {
             // The product of the transposes, transposed back into a contiguous copy.
@@ -167,7 +172,6 @@ pub(super) fn matmul(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Traced {
 fn kernel(l: &mut Lowering<'_>, name: &'static str, a: &Traced, b: &Traced, shape: &[u64]) -> Traced {
     let factor = |input, needed_by| Saved::InputFor { input, needed_by };
     let call = Call::new(name)
-        .autocast(Autocast::Lower)
         .input(a.operand, Grad::New)
         .input(b.operand, Grad::New)
         .saves([factor(0, 1), factor(1, 0)])

@@ -10,6 +10,7 @@ use crate::{Attributes, DType, Infer, OpError, OpSpec};
 pub mod activation;
 pub mod arg_reduce;
 pub mod arithmetic;
+pub mod attention;
 pub mod batch_norm;
 pub mod cast;
 pub mod clip;
@@ -42,6 +43,7 @@ pub mod range;
 pub mod reduce;
 pub mod relu;
 pub mod reshape;
+pub mod rnn;
 pub mod shape;
 pub mod slice;
 pub mod softmax;
@@ -59,6 +61,7 @@ mod calls;
 mod fold;
 mod legacy;
 mod reduction;
+mod sdpa;
 mod spatial;
 #[cfg(test)]
 mod testing;
@@ -68,6 +71,7 @@ pub static ALL: &[&[OpSpec]] = &[
     activation::SPECS,
     arg_reduce::SPECS,
     arithmetic::SPECS,
+    attention::SPECS,
     batch_norm::SPECS,
     cast::SPECS,
     clip::SPECS,
@@ -100,6 +104,7 @@ pub static ALL: &[&[OpSpec]] = &[
     reduce::SPECS,
     relu::SPECS,
     reshape::SPECS,
+    rnn::SPECS,
     shape::SPECS,
     slice::SPECS,
     softmax::SPECS,
@@ -149,7 +154,7 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops");
-        let helpers = ["mod", "calls", "fold", "legacy", "reduction", "spatial", "testing"];
+        let helpers = ["calls", "fold", "legacy", "mod", "reduction", "sdpa", "spatial", "testing"];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))

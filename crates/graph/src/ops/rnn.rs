@@ -1,0 +1,186 @@
+//! LSTM, GRU, RNN. ONNX 1, 3, 7, 14, 22; Keras `LSTM`, `GRU`, `SimpleRNN`, `Bidirectional`.
+//!
+//! One `_cudnn_rnn` call. Autograd keeps the input, the initial states, the weights, the output, and cuDNN's reserve
+//! (derivatives.yaml: `_cudnn_rnn`); autocast casts input, states and weights down and lays the half weights out in one
+//! buffer (aten/src/ATen/native/cudnn/RNN.cpp). States that a module is not given are made as zeros, and kept. The
+//! reserve's size is cuDNN's own secret and zero in PyTorch's shape functions: real training holds more than this list
+//! says, so figures are a lower bound.
+
+use super::calls::Traced;
+use crate::{
+    Attributes, Autocast, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place,
+    Saved, Shape,
+};
+use std::sync::Arc;
+
+/// Which cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Cell {
+    Lstm,
+    Gru,
+    Rnn,
+}
+
+/// One recurrent layer, in one or both directions.
+#[derive(Clone, Copy, Debug)]
+pub struct Rnn {
+    /// Which cell.
+    pub cell: Cell,
+    /// 2 for both directions, else 1.
+    pub directions: u64,
+    /// The size of the state, where the file gives it.
+    pub hidden: Option<u64>,
+    /// Whether the batch comes first.
+    pub batch_first: bool,
+}
+
+/// How they are found.
+pub const SPECS: &[OpSpec] = &[
+    OpSpec { domain: "", name: "LSTM", since: &[1, 7, 14, 22], build: |a, _| build(a, Cell::Lstm) },
+    OpSpec { domain: "", name: "GRU", since: &[1, 3, 7, 14, 22], build: |a, _| build(a, Cell::Gru) },
+    OpSpec { domain: "", name: "RNN", since: &[1, 7, 14, 22], build: |a, _| build(a, Cell::Rnn) },
+];
+
+fn build(a: &mut Attributes, cell: Cell) -> Result<Arc<dyn Op>, OpError> {
+    let directions = match a.text("direction")?.as_deref() {
+        None | Some("forward" | "reverse") => 1,
+        Some("bidirectional") => 2,
+        Some(other) => {
+            return Err(OpError::attribute("direction", "forward, reverse or bidirectional", other));
+        }
+    };
+    let hidden = a.int("hidden_size")?.and_then(|n| u64::try_from(n).ok());
+    Ok(Arc::new(Rnn { cell, directions, hidden, batch_first: a.flag("layout")? }))
+}
+
+impl Op for Rnn {
+    fn name(&self) -> &str {
+        match self.cell {
+            Cell::Lstm => "LSTM",
+            Cell::Gru => "GRU",
+            Cell::Rnn => "RNN",
+        }
+    }
+
+    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        cx.require(0)?;
+        cx.require(1)?;
+        cx.require(2)?;
+        let dtype = cx.dtype(0);
+        let x = cx.shape_of_rank(0, 3)?;
+        cx.shape_of_rank(1, 3)?;
+        let recurrent = cx.shape_of_rank(2, 3)?;
+        let hidden = self.hidden.map(Dim::Known).or_else(|| recurrent.map(|r| r[2].clone()));
+        let (Some(x), Some(hidden)) = (x, hidden) else {
+            for (j, rank) in [(0, 4_u64), (1, 3), (2, 3)] {
+                let unknown = (0..rank).map(|k| cx.fresh_dim(&format!("y{j}.dim{k}"), None)).collect();
+                cx.set(j, dtype, Some(unknown));
+            }
+            return Ok(());
+        };
+        let directions = Dim::Known(self.directions);
+        let (seq, batch) = if self.batch_first { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
+        let dims = |dims: [&Dim; 4]| dims.into_iter().cloned().collect::<Shape>();
+        let (all, last) = if self.batch_first {
+            (dims([batch, seq, &directions, &hidden]), [batch, &directions, &hidden])
+        } else {
+            (dims([seq, &directions, batch, &hidden]), [&directions, batch, &hidden])
+        };
+        let last: Shape = last.into_iter().cloned().collect();
+        cx.set(0, dtype, Some(all));
+        cx.set(1, dtype, Some(last.clone()));
+        cx.set(2, dtype, Some(last));
+        Ok(())
+    }
+
+    fn pytorch(&self, l: &mut Lowering<'_>) {
+        let mut x = Traced::input(l, 0);
+        if self.batch_first {
+            x = x.transpose(l, 0, 1);
+        }
+        let (Some(seq), Some(batch)) = (x.shape.first().copied(), x.shape.get(1).copied()) else { return };
+        let hidden = self.hidden.or_else(|| l.shape(2).get(2).copied()).unwrap_or(0);
+        let state_shape = [self.directions, batch, hidden];
+        let mut inputs = vec![x];
+        let states: &[usize] = if self.cell == Cell::Lstm { &[5, 6] } else { &[5] };
+        for slot in states {
+            inputs.push(match Traced::optional(l, *slot) {
+                Some(state) if self.batch_first => state.transpose(l, 0, 1),
+                Some(state) => state,
+                None => {
+                    let zeros = Call::new("zeros").output(&state_shape, OutDtype::Is(l.dtype(0)), Place::New);
+                    Traced::of(l, zeros, &state_shape, &[])
+                }
+            });
+        }
+        inputs.extend((1..4).filter_map(|i| Traced::optional(l, i)));
+        let output = [seq, batch, self.directions.saturating_mul(hidden)];
+        let mut call = Call::new("_cudnn_rnn").autocast(Autocast::Lower);
+        for (i, input) in inputs.iter().enumerate() {
+            call = call.input(input.operand, Grad::New).saves([Saved::Input(i)]);
+        }
+        call = call.output(&output, OutDtype::Promoted, Place::New).saves([Saved::Output(0)]);
+        for _ in states {
+            call = call.output(&state_shape, OutDtype::Promoted, Place::New);
+        }
+        let y = Traced::of(l, call, &output, &inputs.iter().collect::<Vec<_>>());
+        let Operand::Result { call, .. } = y.operand else { return };
+        for (j, _) in states.iter().enumerate() {
+            let operand = Operand::Result { call, output: j + 1 };
+            let state = Traced { operand, shape: state_shape.to_vec(), requires_grad: y.requires_grad };
+            if l.wants(j + 1) {
+                let state = if self.batch_first { state.transpose(l, 0, 1) } else { state };
+                l.bind(j + 1, state.operand);
+            }
+        }
+        if l.wants(0) {
+            let y = y.reshape(l, &[seq, batch, self.directions, hidden]);
+            let perm = if self.batch_first { [1, 0, 2, 3] } else { [0, 2, 1, 3] };
+            let y = y.permute(l, &perm);
+            l.bind(0, y.operand);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{self, In, float, symbolic};
+    use super::*;
+    use crate::{Attribute, View};
+
+    fn direction(name: &str) -> Attributes {
+        Attributes::from([("direction", Attribute::Text(name.into())), ("hidden_size", Attribute::Int(16))])
+    }
+
+    #[test]
+    fn shapes_carry_the_batch() {
+        let inputs = [symbolic(&["seq", "batch", "10"]), float(&[2, 64, 10]), float(&[2, 64, 16])];
+        let out = testing::run("LSTM", 14, direction("bidirectional"), &inputs, 3).unwrap();
+        let shapes: Vec<_> = out.iter().map(|(ty, _)| ty.shape().unwrap().to_string()).collect();
+        assert_eq!(shapes, ["seqx2xbatchx16", "2xbatchx16", "2xbatchx16"]);
+        assert!(testing::run("LSTM", 14, direction("sideways"), &inputs, 3).is_err());
+    }
+
+    #[test]
+    fn input_states_weights_and_output_are_kept() {
+        let inputs = [
+            float(&[7, 3, 10]),
+            float(&[1, 64, 10]),
+            float(&[1, 64, 16]),
+            float(&[1, 128]),
+            In::Absent,
+            float(&[1, 3, 16]),
+        ];
+        let calls = testing::calls("LSTM", 14, direction("forward"), &inputs, 1);
+        let names: Vec<_> = calls.iter().map(|c| c.function).collect();
+        // The cell state is not given, so it is made.
+        assert_eq!(names, ["zeros", "_cudnn_rnn", "reshape", "permute"]);
+        assert_eq!(calls[1].saved.len(), 7);
+        assert_eq!(calls[1].saved.last(), Some(&Saved::Output(0)));
+        assert_eq!(calls[3].outputs[0].place, Place::View(0, View::Permute(vec![0, 2, 1, 3])));
+        let gru = testing::calls("GRU", 14, direction("forward"), &inputs[..4], 2);
+        assert_eq!(gru[1].outputs[0].shape, [7, 3, 16]);
+        assert_eq!(gru[1].saved.len(), 6);
+    }
+}

@@ -1,0 +1,235 @@
+//! Scaled dot-product attention: which kernel PyTorch takes on CUDA, and what each one keeps.
+//!
+//! `at::scaled_dot_product_attention` (aten/src/ATen/native/transformers/attention.cpp, cuda/sdp_utils.cpp) takes flash
+//! attention for half types without a mask and heads of at most 256, memory-efficient attention for float32 or a mask
+//! where every query head has its own key head, and otherwise composes the result of products and a softmax, in float32
+//! throughout. The fused kernels keep queries, keys, values, the output, one float32 number a row (flash `[B, H, S]`,
+//! efficient padded to 32 rows) and the random state, never the S×S weights (derivatives.yaml:
+//! `_scaled_dot_product_flash_attention`, `_scaled_dot_product_efficient_attention`). They write their output and
+//! gradients in the order `[B, S, H, D]`, so that joining the heads is a view. Not counted: scratch inside of a kernel.
+
+use super::calls::Traced;
+use super::matmul::matmul_as_is;
+use crate::{Autocast, Call, DType, Grad, Lowering, OutDtype, Place, Saved};
+
+/// What an attention has beside queries, keys and values.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sdpa {
+    /// Added to the scores, or (truth values) where they count.
+    pub(super) mask: Option<Traced>,
+    /// The mask's dtype.
+    pub(super) mask_dtype: Option<DType>,
+    /// Whether a query sees no later key.
+    pub(super) causal: bool,
+    /// Whether weights are dropped.
+    pub(super) dropout: bool,
+    /// Whether something is asked for that no fused kernel does (a bound on the scores, the scores themselves).
+    pub(super) composed: bool,
+}
+
+/// The kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    Flash,
+    Efficient,
+    Math,
+}
+
+/// The result, `[B, S, H, D]`, of attention on values in that order; `dtype` is theirs before autocast.
+pub(super) fn attention(
+    l: &mut Lowering<'_>,
+    [q, k, v]: [&Traced; 3],
+    dtype: DType,
+    options: &Sdpa,
+) -> Option<Traced> {
+    let casts = |d: DType| l.autocast.filter(|_| d.is_float() && d != DType::Float64).unwrap_or(d);
+    let dtype = casts(dtype);
+    let [batch, rows, heads, head] = q.shape[..] else { return None };
+    let [_, columns, kv_heads, _] = k.shape[..] else { return None };
+    let [_, _, _, value_head] = v.shape[..] else { return None };
+    let aligned = |unit: u64| head % unit == 0 && value_head % unit == 0;
+    let masked = options.mask.is_some();
+    let kernel = match dtype {
+        _ if options.composed => Kernel::Math,
+        d if d.is_half() && !masked && head <= 256 && head == value_head => Kernel::Flash,
+        d if d.is_half() && heads == kv_heads && aligned(8) => Kernel::Efficient,
+        DType::Float32 if heads == kv_heads && aligned(4) => Kernel::Efficient,
+        _ => Kernel::Math,
+    };
+    let [q, k, v] = [q, k, v].map(|t| t.autocast(l, Autocast::Lower));
+    let scores = [batch, heads, rows, columns];
+    let mask = options.mask.as_ref().map(|mask| additive(l, mask, options.mask_dtype, dtype));
+    let fused = |l: &mut Lowering<'_>, name, [q, k, v]: [&Traced; 3], bias: Option<&Traced>| {
+        let mut call = Call::new(name);
+        for input in [q, k, v] {
+            call = call.input(input.operand, Grad::New);
+        }
+        if let Some(bias) = bias {
+            call = call.input(bias.operand, Grad::New);
+        }
+        let saved: Vec<Saved> = (0..call.inputs.len()).map(Saved::Input).collect();
+        let head = v.shape.get(3).copied().unwrap_or(1);
+        let shape = [batch, rows, heads, head];
+        let statistics = if name == EFFICIENT { rows.div_ceil(32).saturating_mul(32) } else { rows };
+        let (seed, offset) =
+            if name == EFFICIENT { (&[][..], DType::Int64) } else { (&[2][..], DType::Uint64) };
+        let call = call
+            .output(&shape, OutDtype::Promoted, Place::New)
+            .output(&[batch, heads, statistics], OutDtype::Is(DType::Float32), Place::New)
+            .output(seed, OutDtype::Is(offset), Place::New)
+            .output(&[], OutDtype::Is(offset), Place::New)
+            .saves(saved.into_iter().chain((0..4).map(Saved::Output)));
+        let inputs: Vec<&Traced> = [q, k, v].into_iter().chain(bias).collect();
+        Traced::of(l, call, &shape, &inputs)
+    };
+    Some(match kernel {
+        Kernel::Flash if head % 8 != 0 => {
+            let width = head.next_multiple_of(8);
+            let padded = [&q, &k, &v].map(|t| pad(l, t, width));
+            let y = fused(l, FLASH, [&padded[0], &padded[1], &padded[2]], None);
+            y.narrow(l, 3, 0, head)
+        }
+        Kernel::Flash => fused(l, FLASH, [&q, &k, &v], None),
+        Kernel::Efficient => {
+            let bias = mask.map(|mask| {
+                // The kernel loads eight elements at a time: a row that is no multiple is padded and sliced back.
+                let mask = match mask.shape.last() {
+                    Some(columns) if columns % 8 != 0 => {
+                        pad(l, &mask, (columns / 8 + 1) * 8).narrow(l, mask.rank() - 1, 0, *columns)
+                    }
+                    _ => mask,
+                };
+                mask.expand(l, &scores)
+            });
+            fused(l, EFFICIENT, [&q, &k, &v], bias.as_ref())
+        }
+        Kernel::Math => math(l, [&q, &k, &v], dtype, mask.as_ref(), options),
+    })
+}
+
+const FLASH: &str = "_scaled_dot_product_flash_attention";
+const EFFICIENT: &str = "_scaled_dot_product_efficient_attention";
+
+/// A mask as a term that is added: truth values become zeros and minus infinities.
+fn additive(l: &mut Lowering<'_>, mask: &Traced, dtype: Option<DType>, target: DType) -> Traced {
+    if dtype == Some(DType::Bool) {
+        let call = Call::new("where").input(mask.operand, Grad::None).scratch(&mask.shape, DType::Bool);
+        return Traced::of(l, call.output(&mask.shape, OutDtype::Is(target), Place::New), &mask.shape, &[]);
+    }
+    mask.autocast(l, Autocast::Lower)
+}
+
+/// The last axis padded to `width`.
+fn pad(l: &mut Lowering<'_>, x: &Traced, width: u64) -> Traced {
+    let mut shape = x.shape.clone();
+    if let Some(last) = shape.last_mut() {
+        *last = width;
+    }
+    let call = Call::new("constant_pad_nd").input(x.operand, Grad::New);
+    Traced::of(l, call.output(&shape, OutDtype::Like(0), Place::New), &shape, &[x])
+}
+
+/// `_scaled_dot_product_attention_math`: half values are cast up and the result down again.
+fn math(
+    l: &mut Lowering<'_>,
+    inputs: [&Traced; 3],
+    dtype: DType,
+    mask: Option<&Traced>,
+    options: &Sdpa,
+) -> Traced {
+    let cast = |l: &mut Lowering<'_>, x: &Traced, to: DType| {
+        let call = Call::new("_to_copy").input(x.operand, Grad::Pointwise);
+        Traced::of(l, call.output(&x.shape, OutDtype::Is(to), Place::Pointwise), &x.shape, &[x])
+    };
+    let [q, k, v] = inputs.map(|x| {
+        let x = x.transpose(l, 1, 2);
+        if dtype.is_half() { cast(l, &x, DType::Float32) } else { x }
+    });
+    let q = q.scale(l, "mul");
+    let repeats = q.shape[1].checked_div(k.shape[1]).unwrap_or(1);
+    let [k, v] = [k, v].map(|x| repeat_heads(l, &x, repeats));
+    let keys = k.transpose_last(l).scale(l, "mul");
+    let mut scores = matmul_as_is(l, &q, &keys);
+    let accumulated = if dtype.is_half() { DType::Float32 } else { dtype };
+    let causal = (options.causal && mask.is_none()).then(|| {
+        let shape = [scores.shape[2], scores.shape[3]];
+        let call = Call::new("where").scratch(&shape, DType::Bool);
+        Traced::of(l, call.output(&shape, OutDtype::Is(accumulated), Place::New), &shape, &[])
+    });
+    if let Some(mask) = causal.as_ref().or(mask) {
+        let call = Call::new("add_").input(scores.operand, Grad::Pass).input(mask.operand, Grad::Pass);
+        let shape = scores.shape.clone();
+        let call = call.output(&shape, OutDtype::Like(0), Place::InPlace(0));
+        scores = Traced::of(l, call, &shape, &[&scores, mask]);
+    }
+    if options.composed {
+        scores = scores.pointwise(l, "tanh", Saved::Output(0)).scale(l, "mul");
+    }
+    let shape = scores.shape.clone();
+    let softmax = Call::new("_safe_softmax").input(scores.operand, Grad::New).scratch(&shape, DType::Bool);
+    let softmax = softmax.output(&shape, OutDtype::Like(0), Place::New).saves([Saved::Output(0)]);
+    let mut weights = Traced::of(l, softmax, &shape, &[&scores]);
+    if options.dropout && l.training {
+        let call = Call::new("native_dropout")
+            .input(weights.operand, Grad::Pointwise)
+            .output(&shape, OutDtype::Like(0), Place::Pointwise)
+            .output(&shape, OutDtype::Is(DType::Bool), Place::New)
+            .saves([Saved::Output(1)]);
+        weights = Traced::of(l, call, &shape, &[&weights]);
+    }
+    let y = matmul_as_is(l, &weights, &v);
+    let y = if dtype.is_half() { cast(l, &y, dtype) } else { y };
+    y.transpose(l, 1, 2)
+}
+
+/// Each head of `[B, H, S, D]` repeated: an expanded view that is then copied.
+fn repeat_heads(l: &mut Lowering<'_>, x: &Traced, repeats: u64) -> Traced {
+    if repeats <= 1 {
+        return x.clone();
+    }
+    let [batch, heads, rows, head] = x.shape[..] else { return x.clone() };
+    let grouped = x.reshape(l, &[batch, heads, 1, rows, head]);
+    let expanded = grouped.expand(l, &[batch, heads, repeats, rows, head]);
+    expanded.copy(l).reshape(l, &[batch, heads.saturating_mul(repeats), rows, head])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TensorState;
+
+    fn calls(shapes: [[u64; 4]; 3], dtype: DType, options: &Sdpa, autocast: Option<DType>) -> Vec<Call> {
+        let state = |shape| Some(TensorState { shape, dtype, requires_grad: true, is_initializer: false });
+        let inputs = [state(&shapes[0][..]), state(&shapes[1]), state(&shapes[2])];
+        let mut l = Lowering::new(&inputs, &[], autocast, true);
+        let [q, k, v] = [0, 1, 2].map(|i| Traced::input(&l, i));
+        attention(&mut l, [&q, &k, &v], dtype, options).unwrap();
+        l.into_parts().0
+    }
+
+    const SELF: [[u64; 4]; 3] = [[2, 50, 3, 32]; 3];
+
+    #[test]
+    fn float32_is_efficient_and_half_is_flash() {
+        let efficient = calls(SELF, DType::Float32, &Sdpa::default(), None);
+        assert_eq!(efficient.len(), 1);
+        assert_eq!(efficient[0].outputs[1].shape, [2, 3, 64]);
+        assert_eq!(efficient[0].saved.len(), 7);
+        let flash = calls(SELF, DType::Float32, &Sdpa::default(), Some(DType::Bfloat16));
+        let kernel = flash.last().unwrap();
+        assert_eq!((kernel.function, &kernel.outputs[1].shape), (FLASH, &vec![2, 3, 50]));
+        let narrow = calls([[2, 50, 3, 33]; 3], DType::Float16, &Sdpa::default(), None);
+        assert_eq!(narrow.iter().map(|c| c.function).collect::<Vec<_>>()[3..], [FLASH, "slice"]);
+    }
+
+    #[test]
+    fn grouped_heads_in_float32_are_composed() {
+        let grouped = [[2, 50, 4, 32], [2, 50, 2, 32], [2, 50, 2, 32]];
+        let names = |c: &[Call]| c.iter().map(|c| c.function).collect::<Vec<_>>();
+        let math = calls(grouped, DType::Float32, &Sdpa { causal: true, ..Sdpa::default() }, None);
+        assert_eq!(names(&math).iter().filter(|n| **n == "clone").count(), 2);
+        assert!(names(&math).contains(&"_safe_softmax"));
+        let flash = calls(grouped, DType::Bfloat16, &Sdpa { causal: true, ..Sdpa::default() }, None);
+        assert_eq!(names(&flash), [FLASH]);
+    }
+}
