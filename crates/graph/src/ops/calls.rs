@@ -160,6 +160,22 @@ pub(super) fn positive(a: &crate::Attributes, name: &str, default: u64) -> Resul
     }
 }
 
+/// An operator whose results have no gradient: it allocates them and keeps nothing.
+pub(super) fn without_gradient(l: &mut Lowering<'_>, function: &'static str) {
+    let used: Vec<usize> = (0..l.output_count()).filter(|j| l.wants(*j)).collect();
+    let mut call = Call::new(function);
+    for i in (0..l.input_count()).filter(|i| l.state(*i).is_some()) {
+        call = call.input(Operand::Input(i), Grad::None);
+    }
+    for j in &used {
+        call = call.output(l.out_shape(*j), OutDtype::Is(l.out_dtype(*j)), Place::New);
+    }
+    let Operand::Result { call, .. } = l.call(call) else { return };
+    for (output, j) in used.into_iter().enumerate() {
+        l.bind(j, Operand::Result { call, output });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ pub mod constant_of_shape;
 pub mod conv;
 pub mod conv_transpose;
 pub mod cumulative;
+pub mod dft;
 pub mod expand;
 pub mod extremum;
 pub mod flatten;
@@ -30,10 +31,15 @@ pub mod group_norm;
 pub mod hard_sigmoid;
 pub mod hardmax;
 pub mod identity;
+pub mod image_decoder;
 pub mod is_inf;
 pub mod layer_norm;
 pub mod lp_norm;
 pub mod matmul;
+pub mod mel_weight_matrix;
+pub mod ml_features;
+pub mod ml_labels;
+pub mod ml_models;
 pub mod modulo;
 pub mod pad;
 pub mod pool;
@@ -50,12 +56,17 @@ pub mod softmax;
 pub mod softsign;
 pub mod split;
 pub mod squeeze;
+pub mod stft;
+pub mod strings;
 pub mod sum;
 pub mod swish;
+pub mod tfidf_vectorizer;
 pub mod tile;
+pub mod training_step;
 pub mod transpose;
 pub mod unary;
 pub mod where_;
+pub mod window;
 
 mod calls;
 mod fold;
@@ -81,6 +92,7 @@ pub static ALL: &[&[OpSpec]] = &[
     conv::SPECS,
     conv_transpose::SPECS,
     cumulative::SPECS,
+    dft::SPECS,
     expand::SPECS,
     extremum::SPECS,
     flatten::SPECS,
@@ -91,10 +103,15 @@ pub static ALL: &[&[OpSpec]] = &[
     hard_sigmoid::SPECS,
     hardmax::SPECS,
     identity::SPECS,
+    image_decoder::SPECS,
     is_inf::SPECS,
     layer_norm::SPECS,
     lp_norm::SPECS,
     matmul::SPECS,
+    mel_weight_matrix::SPECS,
+    ml_features::SPECS,
+    ml_labels::SPECS,
+    ml_models::SPECS,
     modulo::SPECS,
     pad::SPECS,
     pool::SPECS,
@@ -111,12 +128,17 @@ pub static ALL: &[&[OpSpec]] = &[
     softsign::SPECS,
     split::SPECS,
     squeeze::SPECS,
+    stft::SPECS,
+    strings::SPECS,
     sum::SPECS,
     swish::SPECS,
+    tfidf_vectorizer::SPECS,
     tile::SPECS,
+    training_step::SPECS,
     transpose::SPECS,
     unary::SPECS,
     where_::SPECS,
+    window::SPECS,
 ];
 
 /// The element type that an attribute names by its number in `TensorProto.DataType`.

@@ -71,7 +71,8 @@ fn graph(
             In::Value(value) => Some(g.add_constant(format!("c{i}"), value.clone())),
         });
     }
-    let built = find_op("", op, version).ok_or("unknown operator")?.build(attributes, version);
+    let (domain, op) = op.rsplit_once('.').unwrap_or(("", op));
+    let built = find_op(domain, op, version).ok_or("unknown operator")?.build(attributes, version);
     let built = built.map_err(|e| e.to_string())?;
     let add = |j| g.add_tensor(format!("y{j}"), Type::Unknown, Role::Intermediate);
     g.outputs = (0..outputs).map(add).collect();
