@@ -5,6 +5,7 @@
 //! batch, so that an operator with a baked size (`Reshape` to `[1, 12, 64]`) can see which of its axes carried it.
 
 use crate::{DType, Dim, Graph, Node, Num, OpError, Problem, Role, Shape, TensorType, Type, Value};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -64,8 +65,10 @@ pub fn infer(graph: &Graph, binding: &Binding) -> Result<Inferred, Vec<Problem>>
         .map(|(id, (new, value))| (exported_type(&graph.tensor(*id).declared, new), value.clone()))
         .collect();
     let rebatched = inputs.iter().zip(&exported).any(|(new, old)| new.0 != old.0);
-    let before = rebatched.then(|| run(graph, &exported, &[], &binding.symbols, None, 0).0);
-    let (inferred, problems) = run(graph, &inputs, &[], &binding.symbols, before.as_ref(), 0);
+    let (symbols, fuel) = (&binding.symbols, Cell::new(BODY_WORK));
+    let before = rebatched.then(|| run(graph, &exported, &[], symbols, None, 0, &fuel).0);
+    fuel.set(BODY_WORK);
+    let (inferred, problems) = run(graph, &inputs, &[], symbols, before.as_ref(), 0, &fuel);
     if problems.is_empty() { Ok(inferred) } else { Err(problems) }
 }
 
@@ -163,6 +166,10 @@ fn bind_type(ty: &Type, symbols: &BTreeMap<String, u64>) -> Type {
 /// A type with the elements, where they could be folded.
 type Known = (Type, Option<Arc<Value>>);
 
+/// How many nodes and tensors of bodies are visited in one inference. Beyond it a body's outputs stay as declared, so that
+/// loops within loops end.
+const BODY_WORK: u64 = 1 << 20;
+
 /// Infers one graph or body. `captured` are the outer graph's values that a body reads.
 fn run(
     graph: &Graph,
@@ -171,6 +178,7 @@ fn run(
     symbols: &BTreeMap<String, u64>,
     before: Option<&Inferred>,
     depth: u32,
+    fuel: &Cell<u64>,
 ) -> (Inferred, Vec<Problem>) {
     let mut inferred = Inferred {
         types: Vec::with_capacity(graph.tensors.len()),
@@ -189,7 +197,7 @@ fn run(
     }
     let mut problems = Vec::new();
     for node in &graph.nodes {
-        let mut cx = Infer::new(graph, node, &inferred, before, depth);
+        let mut cx = Infer::new(graph, node, &inferred, before, depth, fuel);
         let result = node.op.infer(&mut cx);
         let outputs = std::mem::take(&mut cx.outputs);
         match result {
@@ -252,6 +260,7 @@ pub struct Infer<'a> {
     inferred: &'a Inferred,
     before: Option<&'a Inferred>,
     depth: u32,
+    fuel: &'a Cell<u64>,
     outputs: Vec<(Type, Option<Value>)>,
 }
 
@@ -265,6 +274,7 @@ impl<'a> Infer<'a> {
         inferred: &'a Inferred,
         before: Option<&'a Inferred>,
         depth: u32,
+        fuel: &'a Cell<u64>,
     ) -> Self {
         Infer {
             graph,
@@ -272,6 +282,7 @@ impl<'a> Infer<'a> {
             inferred,
             before,
             depth,
+            fuel,
             outputs: vec![(Type::Unknown, None); node.outputs.len()],
         }
     }
@@ -396,6 +407,16 @@ impl<'a> Infer<'a> {
         pairs.filter_map(|(old, new)| Some((old.known()?, new.known()?))).find(|(old, new)| old != new)
     }
 
+    /// Whether a body can be inferred `times` times, leaving as much work for others.
+    pub fn affords(&self, body: &Graph, times: u64) -> bool {
+        Infer::work(body).checked_mul(times).is_some_and(|work| work <= self.fuel.get() / 2)
+    }
+
+    /// What one inference of a body costs, without bodies inside of it.
+    fn work(body: &Graph) -> u64 {
+        (body.nodes.len() + body.tensors.len() + 1) as u64
+    }
+
     /// Infers a body with these inputs; gives its outputs' types and elements.
     ///
     /// # Errors
@@ -414,7 +435,13 @@ impl<'a> Infer<'a> {
         let captured: Vec<_> = self.node.captures.iter().map(capture).collect();
         let inputs: Vec<Known> =
             inputs.iter().map(|(ty, value)| (ty.clone(), value.clone().map(Arc::new))).collect();
-        let (inferred, problems) = run(body, &inputs, &captured, &BTreeMap::new(), None, self.depth + 1);
+        let declared = |id: &crate::TensorId| (body.tensor(*id).declared.clone(), None);
+        let Some(left) = self.fuel.get().checked_sub(Infer::work(body)) else {
+            return Ok(body.outputs.iter().map(declared).collect());
+        };
+        self.fuel.set(left);
+        let none = BTreeMap::new();
+        let (inferred, problems) = run(body, &inputs, &captured, &none, None, self.depth + 1, self.fuel);
         if !problems.is_empty() {
             return Err(OpError::Body(problems));
         }

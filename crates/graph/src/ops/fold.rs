@@ -138,6 +138,20 @@ pub(super) fn cast(n: &Num, to: DType) -> Num {
     }
 }
 
+/// Integers in the order of the elements, floats by their bits; `None` where an element is not known.
+pub(super) fn keys(value: &Value) -> Option<Vec<i128>> {
+    // The bits of a float, its sign apart, ascend with it; adding zero makes both zeros one.
+    let of_float = |x: f64| {
+        let bits = i128::from((x + 0.0).abs().to_bits());
+        if (x + 0.0).is_sign_negative() { -bits } else { bits }
+    };
+    let key = |n: &Num| match n {
+        Num::Int(n) if !value.dtype.is_float() => Some(i128::from(*n)),
+        n => n.as_f64().map(of_float),
+    };
+    value.data.iter().map(key).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +194,13 @@ mod tests {
         let v = Value::vector(DType::Int64, [1_i64, 2]);
         let picked = pick(&v, &[3], |index| Some(index.to_vec())).unwrap();
         assert_eq!(picked.data, [Num::Int(1), Num::Int(2), Num::Unknown]);
+    }
+
+    #[test]
+    fn keys_have_the_order_of_numbers() {
+        let keys = keys(&Value::vector(DType::Float32, [-2.0, -0.5, -0.0, 0.0, 1.5, f64::INFINITY])).unwrap();
+        assert!(keys.is_sorted());
+        assert_eq!(keys[2], keys[3]);
     }
 
     #[test]
