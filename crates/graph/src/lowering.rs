@@ -297,11 +297,6 @@ impl<'a> Lowering<'a> {
         self.outputs.get(j).copied().flatten().map_or(&[], |o| o.shape)
     }
 
-    /// Whether output `j` is used.
-    pub fn is_used(&self, j: usize) -> bool {
-        self.outputs.get(j).is_some_and(Option::is_some)
-    }
-
     /// The dtype that inference gave output `j`; float32 where it is unused.
     pub fn out_dtype(&self, j: usize) -> DType {
         self.outputs.get(j).copied().flatten().map_or(DType::Float32, |o| o.dtype)

@@ -1,7 +1,7 @@
 //! What the operators with bodies share: joining what different runs of a body say, and the types that a state keeps over any
 //! number of runs.
 
-use crate::{Call, Dim, Graph, Infer, Lowering, Num, OpError, Operand, OutDtype, Place, Shape, TensorType, Type, Value};
+use crate::{Dim, Graph, Infer, Lowering, Num, OpError, Shape, TensorType, Type, Value};
 
 /// A type with the elements, where they are known.
 pub(super) type Typed = (Type, Option<Value>);
@@ -89,7 +89,7 @@ pub(super) fn stacked(dim: Dim, element: &Type) -> Type {
 /// Control flow on integers allocates its outputs; on floats it has no rule, since autograd sees the operators of the
 /// body and not this one.
 pub(super) fn lower(l: &mut Lowering<'_>, name: &'static str) {
-    let used: Vec<usize> = (0..l.output_count()).filter(|j| l.is_used(*j)).collect();
+    let used: Vec<usize> = (0..l.output_count()).filter(|j| l.wants(*j)).collect();
     if used.iter().any(|j| l.out_dtype(*j).is_float()) {
         return l.not_modelled();
     }

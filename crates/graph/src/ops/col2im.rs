@@ -34,9 +34,8 @@ impl Op for Col2Im {
                 vec![Num::Unknown; axes]
             }
         };
-        let block = cx.value(2).and_then(|v| {
-            v.data.iter().try_fold(Dim::Known(1), |acc, n| acc.mul(&n.as_dim()?))
-        });
+        let block =
+            cx.value(2).and_then(|v| v.data.iter().try_fold(Dim::Known(1), |acc, n| acc.mul(&n.as_dim()?)));
         let channels = match (x, &block) {
             (Some(x), Some(block)) => match (x[1].div_exact(block), x[1].known(), block.known()) {
                 (Some(channels), ..) => channels,
@@ -48,7 +47,8 @@ impl Op for Col2Im {
             _ => cx.fresh_dim("channels", x.and_then(|x| x[1].upper())),
         };
         let batch = x.map_or_else(|| cx.fresh_dim("batch", None), |x| x[0].clone());
-        let size = |(k, n): (usize, &Num)| n.as_dim().unwrap_or_else(|| cx.fresh_dim(&format!("size{k}"), None));
+        let size =
+            |(k, n): (usize, &Num)| n.as_dim().unwrap_or_else(|| cx.fresh_dim(&format!("size{k}"), None));
         let shape: Shape = [batch, channels].into_iter().chain(sizes.iter().enumerate().map(size)).collect();
         cx.set(0, cx.dtype(0), Some(shape));
         Ok(())

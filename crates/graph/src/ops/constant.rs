@@ -90,9 +90,18 @@ mod tests {
         };
         let typed = |dtype, shape: &str, known| (Some(dtype), Some(shape.to_owned()), known);
         assert_eq!(of("value_int", Attribute::Int(3)).unwrap(), typed(DType::Int64, "scalar", true));
-        assert_eq!(of("value_floats", Attribute::Floats(vec![1.0])).unwrap(), typed(DType::Float32, "1", true));
-        assert_eq!(of("value_ints", Attribute::Ints(vec![0; 5000])).unwrap(), typed(DType::Int64, "5000", false));
-        assert_eq!(of("value_string", Attribute::Text("a".into())).unwrap(), typed(DType::String, "scalar", false));
+        assert_eq!(
+            of("value_floats", Attribute::Floats(vec![1.0])).unwrap(),
+            typed(DType::Float32, "1", true)
+        );
+        assert_eq!(
+            of("value_ints", Attribute::Ints(vec![0; 5000])).unwrap(),
+            typed(DType::Int64, "5000", false)
+        );
+        assert_eq!(
+            of("value_string", Attribute::Text("a".into())).unwrap(),
+            typed(DType::String, "scalar", false)
+        );
         assert!(of("other", Attribute::Int(3)).is_err());
     }
 }

@@ -6,8 +6,8 @@
 
 use super::identity;
 use crate::{
-    Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, TensorType,
-    Type, Value,
+    Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved,
+    TensorType, Type, Value,
 };
 use std::sync::Arc;
 
@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn the_mask_has_a_type_of_its_own() {
-        let mask = |version| run("Dropout", version, Attributes::default(), &[float(&[2])], 2).unwrap()[1].0.dtype();
+        let mask =
+            |version| run("Dropout", version, Attributes::default(), &[float(&[2])], 2).unwrap()[1].0.dtype();
         assert_eq!(mask(10), Some(DType::Bool));
         assert_eq!(mask(7), Some(DType::Float32));
     }

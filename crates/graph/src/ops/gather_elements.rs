@@ -170,7 +170,11 @@ mod tests {
     #[test]
     fn elements_are_picked() {
         let matrix = |d: [i64; 4]| {
-            In::Value(Value { dtype: DType::Int64, shape: vec![2, 2], data: d.into_iter().map(Num::Int).collect() })
+            In::Value(Value {
+                dtype: DType::Int64,
+                shape: vec![2, 2],
+                data: d.into_iter().map(Num::Int).collect(),
+            })
         };
         let axis = Attributes::from([("axis", Attribute::Int(-1))]);
         let inputs = [matrix([1, 2, 3, 4]), matrix([0, 0, 1, -2])];

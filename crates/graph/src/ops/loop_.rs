@@ -67,7 +67,11 @@ impl Loop {
             condition = outputs.next().and_then(|(_, value)| value);
             state = outputs.by_ref().take(state.len()).collect();
             let elements: Vec<Type> = outputs.map(|(ty, _)| ty).collect();
-            scans = if trip == 0 { elements } else { scans.iter().zip(&elements).map(|(a, b)| a.join(b)).collect() };
+            scans = if trip == 0 {
+                elements
+            } else {
+                scans.iter().zip(&elements).map(|(a, b)| a.join(b)).collect()
+            };
         }
         Ok(None)
     }
@@ -78,7 +82,8 @@ impl Loop {
         let none = !starts && holds(cx.value(1)) == Some(false);
         let count = initial.len();
         let step = |state: &[Typed]| {
-            [vec![scalar(DType::Int64, Num::Unknown), scalar(DType::Bool, Num::Int(1))], state.to_vec()].concat()
+            [vec![scalar(DType::Int64, Num::Unknown), scalar(DType::Bool, Num::Int(1))], state.to_vec()]
+                .concat()
         };
         let (state, outputs) = bodies::stable(cx, &self.body, initial, 1, step)?;
         let goes_on = outputs.first().is_some_and(|(_, value)| holds(value.as_ref()) == Some(true));

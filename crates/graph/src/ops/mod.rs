@@ -5,7 +5,7 @@
 //! attributes, shape inference, the ATen calls, and tests. Adding an operator is its file, a `mod` line and one
 //! line in [`ALL`]; a test keeps the three and the generated support table in step.
 
-use crate::{Attributes, DType, Infer, OpError, OpSpec};
+use crate::{Attributes, Call, DType, Infer, Lowering, OpError, OpSpec, Operand, OutDtype, Place};
 
 pub mod activation;
 pub mod arg_reduce;
@@ -13,27 +13,37 @@ pub mod arithmetic;
 pub mod attention;
 pub mod batch_norm;
 pub mod cast;
+pub mod center_crop_pad;
 pub mod clip;
+pub mod col2im;
 pub mod comparison;
 pub mod concat;
+pub mod constant;
 pub mod constant_of_shape;
 pub mod conv;
 pub mod conv_transpose;
 pub mod cumulative;
+pub mod depth_space;
+pub mod det;
 pub mod dft;
+pub mod dropout;
 pub mod expand;
 pub mod extremum;
+pub mod eye_like;
 pub mod flatten;
 pub mod gather;
+pub mod gather_elements;
 pub mod gemm;
 pub mod global_pool;
 pub mod group_norm;
 pub mod hard_sigmoid;
 pub mod hardmax;
 pub mod identity;
+pub mod if_;
 pub mod image_decoder;
 pub mod is_inf;
 pub mod layer_norm;
+pub mod loop_;
 pub mod lp_norm;
 pub mod matmul;
 pub mod mel_weight_matrix;
@@ -41,15 +51,26 @@ pub mod ml_features;
 pub mod ml_labels;
 pub mod ml_models;
 pub mod modulo;
+pub mod non_max_suppression;
+pub mod nonzero;
+pub mod one_hot;
+pub mod optional;
 pub mod pad;
 pub mod pool;
 pub mod pow;
 pub mod prelu;
+pub mod random;
 pub mod range;
 pub mod reduce;
 pub mod relu;
 pub mod reshape;
+pub mod reverse_sequence;
 pub mod rnn;
+pub mod scan;
+pub mod scatter;
+pub mod sequence;
+pub mod sequence_map;
+pub mod sequence_split;
 pub mod shape;
 pub mod slice;
 pub mod softmax;
@@ -62,12 +83,16 @@ pub mod sum;
 pub mod swish;
 pub mod tfidf_vectorizer;
 pub mod tile;
+pub mod top_k;
 pub mod training_step;
 pub mod transpose;
+pub mod trilu;
 pub mod unary;
+pub mod unique;
 pub mod where_;
 pub mod window;
 
+mod bodies;
 mod calls;
 mod fold;
 mod legacy;
@@ -85,27 +110,37 @@ pub static ALL: &[&[OpSpec]] = &[
     attention::SPECS,
     batch_norm::SPECS,
     cast::SPECS,
+    center_crop_pad::SPECS,
     clip::SPECS,
+    col2im::SPECS,
     comparison::SPECS,
     concat::SPECS,
+    constant::SPECS,
     constant_of_shape::SPECS,
     conv::SPECS,
     conv_transpose::SPECS,
     cumulative::SPECS,
+    depth_space::SPECS,
+    det::SPECS,
     dft::SPECS,
+    dropout::SPECS,
     expand::SPECS,
     extremum::SPECS,
+    eye_like::SPECS,
     flatten::SPECS,
     gather::SPECS,
+    gather_elements::SPECS,
     gemm::SPECS,
     global_pool::SPECS,
     group_norm::SPECS,
     hard_sigmoid::SPECS,
     hardmax::SPECS,
     identity::SPECS,
+    if_::SPECS,
     image_decoder::SPECS,
     is_inf::SPECS,
     layer_norm::SPECS,
+    loop_::SPECS,
     lp_norm::SPECS,
     matmul::SPECS,
     mel_weight_matrix::SPECS,
@@ -113,15 +148,26 @@ pub static ALL: &[&[OpSpec]] = &[
     ml_labels::SPECS,
     ml_models::SPECS,
     modulo::SPECS,
+    non_max_suppression::SPECS,
+    nonzero::SPECS,
+    one_hot::SPECS,
+    optional::SPECS,
     pad::SPECS,
     pool::SPECS,
     pow::SPECS,
     prelu::SPECS,
+    random::SPECS,
     range::SPECS,
     reduce::SPECS,
     relu::SPECS,
     reshape::SPECS,
+    reverse_sequence::SPECS,
     rnn::SPECS,
+    scan::SPECS,
+    scatter::SPECS,
+    sequence::SPECS,
+    sequence_map::SPECS,
+    sequence_split::SPECS,
     shape::SPECS,
     slice::SPECS,
     softmax::SPECS,
@@ -134,9 +180,12 @@ pub static ALL: &[&[OpSpec]] = &[
     swish::SPECS,
     tfidf_vectorizer::SPECS,
     tile::SPECS,
+    top_k::SPECS,
     training_step::SPECS,
     transpose::SPECS,
+    trilu::SPECS,
     unary::SPECS,
+    unique::SPECS,
     where_::SPECS,
     window::SPECS,
 ];
@@ -163,6 +212,26 @@ fn infer_broadcast(cx: &mut Infer<'_>, dtype: Option<DType>) -> Result<(), OpErr
     Ok(())
 }
 
+/// New outputs of the types that inference gave them; nothing is kept and no gradient flows.
+fn allocate(l: &mut Lowering<'_>, name: &'static str) {
+    let mut call = Call::new(name);
+    let used: Vec<usize> = (0..l.output_count()).filter(|j| l.wants(*j)).collect();
+    for j in &used {
+        call = call.output(l.out_shape(*j), OutDtype::Is(l.out_dtype(*j)), Place::New);
+    }
+    let Operand::Result { call, .. } = l.call(call) else { return };
+    used.into_iter().enumerate().for_each(|(output, j)| l.bind(j, Operand::Result { call, output }));
+}
+
+/// Adds a call whose outputs are the node's, in order; those that the node does not use are made all the same.
+fn bind_used(l: &mut Lowering<'_>, call: Call) {
+    let count = call.outputs.len();
+    let Operand::Result { call, .. } = l.call(call) else { return };
+    (0..count).filter(|j| l.wants(*j)).collect::<Vec<_>>().into_iter().for_each(|j| {
+        l.bind(j, Operand::Result { call, output: j });
+    });
+}
+
 /// Every operator.
 pub fn all() -> impl Iterator<Item = &'static OpSpec> {
     ALL.iter().copied().flatten()
@@ -176,7 +245,7 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops");
-        let helpers = ["calls", "fold", "legacy", "mod", "reduction", "sdpa", "spatial", "testing"];
+        let helpers = ["bodies", "calls", "fold", "legacy", "mod", "reduction", "sdpa", "spatial", "testing"];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))

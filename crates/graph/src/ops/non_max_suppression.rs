@@ -36,7 +36,14 @@ impl NonMaxSuppression {
     }
 
     /// The triples that stay.
-    fn select(&self, boxes: &Value, scores: &Value, most: u64, iou: f64, score: Option<f64>) -> Option<Vec<Num>> {
+    fn select(
+        &self,
+        boxes: &Value,
+        scores: &Value,
+        most: u64,
+        iou: f64,
+        score: Option<f64>,
+    ) -> Option<Vec<Num>> {
         let (coordinates, points) = (boxes.floats()?, scores.floats()?);
         let [images, classes, count] = scores.shape[..] else { return None };
         if boxes.shape != [images, count, 4] {
@@ -97,8 +104,8 @@ impl Op for NonMaxSuppression {
         let iou = if cx.has(3) { number(3) } else { Some(0.0) };
         let score = if cx.has(4) { number(4).map(Some) } else { Some(None) };
         let known = cx.value(0).zip(cx.value(1)).zip(most).zip(iou).zip(score);
-        let chosen =
-            known.and_then(|((((boxes, scores), most), iou), score)| self.select(boxes, scores, most, iou, score));
+        let chosen = known
+            .and_then(|((((boxes, scores), most), iou), score)| self.select(boxes, scores, most, iou, score));
         if let Some(data) = chosen {
             cx.set_value(0, Value { dtype: DType::Int64, shape: vec![data.len() as u64 / 3, 3], data });
             return Ok(());
@@ -138,7 +145,13 @@ mod tests {
         let of = |most: i64, score: f64| {
             let inputs =
                 [boxes.clone(), scores.clone(), int(most), floats(&[], &[0.5]), floats(&[], &[score])];
-            run("NonMaxSuppression", 11, Attributes::default(), &inputs, 1).unwrap().remove(0).1.unwrap().ints().unwrap()
+            run("NonMaxSuppression", 11, Attributes::default(), &inputs, 1)
+                .unwrap()
+                .remove(0)
+                .1
+                .unwrap()
+                .ints()
+                .unwrap()
         };
         assert_eq!(of(3, 0.0), [0, 0, 0, 0, 0, 2]);
         assert_eq!(of(1, 0.0), [0, 0, 0]);

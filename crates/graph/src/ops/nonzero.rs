@@ -6,7 +6,8 @@
 use super::fold;
 use crate::value::indices;
 use crate::{
-    Call, DType, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape, Value,
+    Call, DType, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved,
+    Shape, Value,
 };
 use std::sync::Arc;
 
@@ -140,8 +141,11 @@ mod tests {
         let data = [1, 0, 2, 0].map(Num::Int).to_vec();
         let matrix = In::Value(Value { dtype: DType::Int64, shape: vec![2, 2], data });
         let none = Attributes::default;
-        assert_eq!(folded("NonZero", none(), &[matrix.clone()]).unwrap(), [0, 1, 0, 0]);
-        assert_eq!(run("NonZero", 13, none(), &[int(5)], 1).unwrap()[0].0.shape(), Some(&Shape::from([0, 1])));
+        assert_eq!(folded("NonZero", none(), std::slice::from_ref(&matrix)).unwrap(), [0, 1, 0, 0]);
+        assert_eq!(
+            run("NonZero", 13, none(), &[int(5)], 1).unwrap()[0].0.shape(),
+            Some(&Shape::from([0, 1]))
+        );
         let mask = |d: &[i64]| In::Value(Value::vector(DType::Bool, d.iter().copied()));
         assert_eq!(folded("Compress", none(), &[matrix.clone(), mask(&[1, 0, 1])]).unwrap(), [1, 2]);
         let rows = Attributes::from([("axis", Attribute::Int(0))]);

@@ -2,7 +2,7 @@
 //!
 //! Its input are integers, so there is no gradient: a new tensor and nothing kept.
 
-use crate::{Dim, Infer, Lowering, Num, Op, OpError, OpSpec, Value};
+use crate::{Infer, Lowering, Num, Op, OpError, OpSpec, Value};
 use std::sync::Arc;
 
 /// A new axis that holds one value at the index of input 0 and another elsewhere.
@@ -43,7 +43,7 @@ impl Op for OneHot {
         let axis = crate::shape::normalize_axis(self.axis, rank)
             .ok_or_else(|| OpError::attribute("axis", format!("an axis of {rank}"), self.axis.to_string()))?;
         let mut shape = indices.clone();
-        shape.insert::<Dim>(axis, depth);
+        shape.insert(axis, depth);
         cx.set(0, cx.dtype(2), Some(shape));
         Ok(())
     }

@@ -78,7 +78,9 @@ mod tests {
 
     #[test]
     fn presence_is_followed() {
-        let one = |op: &str, inputs: &[In]| Ok::<_, String>(run(op, 18, Attributes::default(), inputs, 1)?.remove(0));
+        let one = |op: &str, inputs: &[In]| {
+            Ok::<_, String>(run(op, 18, Attributes::default(), inputs, 1)?.remove(0))
+        };
         let has = |inputs: &[In]| one("OptionalHasElement", inputs).unwrap().1.and_then(|v| v.ints());
         let tensor = Type::tensor(DType::Float32, Shape::from([2]));
         let optional = |present| In::Typed(Type::Optional { element: Box::new(tensor.clone()), present });

@@ -45,7 +45,8 @@ pub const SPECS: &[OpSpec] = &[
         since: &[7, 22],
         build: |a, _| {
             let n = a.int("sample_size")?.unwrap_or(1);
-            let rows = u64::try_from(n).map_err(|_| OpError::attribute("sample_size", "a count", n.to_string()))?;
+            let rows =
+                u64::try_from(n).map_err(|_| OpError::attribute("sample_size", "a count", n.to_string()))?;
             build("Multinomial", "multinomial", Source::Rows(rows), a)
         },
     },
@@ -117,7 +118,8 @@ impl Op for Random {
             }
             Source::Rows(samples) => {
                 cx.require(0)?;
-                let rows = cx.shape_of_rank(0, 2)?.map_or_else(|| cx.fresh_dim("rows", None), |x| x[0].clone());
+                let rows =
+                    cx.shape_of_rank(0, 2)?.map_or_else(|| cx.fresh_dim("rows", None), |x| x[0].clone());
                 Some([rows, Dim::Known(*samples)].into_iter().collect())
             }
         };
@@ -162,6 +164,8 @@ mod tests {
         let samples = Attributes::from([("sample_size", Attribute::Int(5))]);
         assert_eq!(typed("Multinomial", samples, &[float(&[3, 9])]), (Some(DType::Int32), "3x5".into()));
         assert!(shape("RandomUniform", 1, Attributes::default(), &[]).is_err());
-        assert!(rebatched("RandomUniformLike", Attributes::default(), &[float(&[2, 3])], 8).unwrap() == "8x3");
+        assert!(
+            rebatched("RandomUniformLike", Attributes::default(), &[float(&[2, 3])], 8).unwrap() == "8x3"
+        );
     }
 }

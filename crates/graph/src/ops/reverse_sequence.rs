@@ -44,7 +44,8 @@ impl Op for ReverseSequence {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        let indices = l.call(Call::new("arange").output(l.out_shape(0), OutDtype::Is(DType::Int64), Place::New));
+        let indices =
+            l.call(Call::new("arange").output(l.out_shape(0), OutDtype::Is(DType::Int64), Place::New));
         let call = Call::new("gather").input(Operand::Input(0), Grad::New).input(indices, Grad::None);
         l.finish(call.output(l.out_shape(0), OutDtype::Like(0), Place::New).saves([Saved::Input(1)]));
     }

@@ -26,7 +26,8 @@ pub const SPECS: &[OpSpec] = &[OpSpec {
     since: &[8, 9, 11, 16, 19, 21, 23, 24, 25],
     build: |a, version| {
         let body = a.take_graph("body")?.ok_or_else(|| OpError::missing_attribute("body"))?;
-        let scanned = a.int("num_scan_inputs")?.ok_or_else(|| OpError::missing_attribute("num_scan_inputs"))?;
+        let scanned =
+            a.int("num_scan_inputs")?.ok_or_else(|| OpError::missing_attribute("num_scan_inputs"))?;
         let negative = || OpError::attribute("num_scan_inputs", "a count", scanned.to_string());
         Ok(Arc::new(Scan {
             body,
@@ -88,7 +89,8 @@ impl Op for Scan {
         let (mut slices, mut length, mut batch) = (Vec::new(), None, None);
         for k in 0..self.scanned {
             let (slice, own_length, own_batch) = self.slice(cx.ty(first + states + k), k)?;
-            if let (Some(a), Some(b)) = (length.as_ref().and_then(Dim::known), own_length.as_ref().and_then(Dim::known))
+            if let (Some(a), Some(b)) =
+                (length.as_ref().and_then(Dim::known), own_length.as_ref().and_then(Dim::known))
                 && a != b
             {
                 return Err(OpError::mismatch(format!("{a} slices of each scanned input"), b));

@@ -154,12 +154,10 @@ impl Op for Scatter {
             (Places::Tuples, _) => ("index_put", Grad::Pointwise),
             (Places::Cache, _) => ("index_copy", Grad::Pointwise),
         };
-        let mut call =
-            Call::new(name).input(Operand::Input(0), own).input(Operand::Input(updates), Grad::New).output(
-                l.out_shape(0),
-                OutDtype::Like(0),
-                Place::New,
-            );
+        let mut call = Call::new(name)
+            .input(Operand::Input(0), own)
+            .input(Operand::Input(updates), Grad::New)
+            .output(l.out_shape(0), OutDtype::Like(0), Place::New);
         if l.state(at).is_some() {
             call = call.input(Operand::Input(at), Grad::None).saves([Saved::Input(2)]);
         }
@@ -182,7 +180,11 @@ mod tests {
 
     #[test]
     fn places_are_written() {
-        let tuple = In::Value(Value { dtype: DType::Int64, shape: vec![2, 1], data: vec![Num::Int(0), Num::Int(-1)] });
+        let tuple = In::Value(Value {
+            dtype: DType::Int64,
+            shape: vec![2, 1],
+            data: vec![Num::Int(0), Num::Int(-1)],
+        });
         let inputs = [ints(&[1, 2, 3]), tuple, ints(&[8, 9])];
         assert_eq!(folded("ScatterND", Attributes::default(), &inputs).unwrap(), [8, 2, 9]);
         let inputs = [ints(&[1, 2, 3]), ints(&[1]), ints(&[7])];
@@ -192,7 +194,8 @@ mod tests {
     #[test]
     fn an_unknown_place_may_be_any() {
         let at = In::Value(Value::vector(DType::Int64, [Num::Unknown]));
-        let out = run("ScatterElements", 18, Attributes::default(), &[ints(&[1, 2]), at, ints(&[7])], 1).unwrap();
+        let out =
+            run("ScatterElements", 18, Attributes::default(), &[ints(&[1, 2]), at, ints(&[7])], 1).unwrap();
         assert_eq!(out[0].1.as_ref().unwrap().data, [Num::Unknown, Num::Unknown]);
     }
 

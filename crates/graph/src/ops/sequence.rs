@@ -159,7 +159,10 @@ mod tests {
         assert_eq!(inserted, Type::sequence(types(&[&[1], &[3], &[2]])));
         let appended = one("SequenceInsert", &[list.clone(), float(&[3])]).unwrap();
         assert_eq!(appended, Type::sequence(types(&[&[1], &[2], &[3]])));
-        assert_eq!(one("SequenceErase", &[list.clone()]).unwrap(), Type::sequence(types(&[&[1]])));
+        assert_eq!(
+            one("SequenceErase", std::slice::from_ref(&list)).unwrap(),
+            Type::sequence(types(&[&[1]]))
+        );
         assert_eq!(one("SequenceAt", &[list.clone(), int(-1)]).unwrap(), types(&[&[2]])[0]);
         assert!(one("SequenceAt", &[list.clone(), int(2)]).is_err());
         assert!(one("SequenceInsert", &[list, float(&[3]), int(3)]).is_err());

@@ -104,7 +104,9 @@ impl Op for SplitToSequence {
             Type::tensor(cx.dtype(0), shape)
         };
         let ty = match SplitToSequence::lengths(cx, &x[axis])? {
-            Some(lengths) if !lengths.is_empty() => Type::sequence(lengths.into_iter().map(of_size).collect()),
+            Some(lengths) if !lengths.is_empty() => {
+                Type::sequence(lengths.into_iter().map(of_size).collect())
+            }
             lengths => {
                 let unknown = if cx.has(1) { cx.fresh_dim("part", x[axis].upper()) } else { Dim::Known(1) };
                 Type::Sequence { element: Box::new(of_size(unknown)), items: lengths.map(|_| Vec::new()) }
@@ -177,7 +179,8 @@ mod tests {
     }
 
     fn parts(a: Attributes, inputs: &[In]) -> Vec<String> {
-        let Type::Sequence { items, .. } = run("SplitToSequence", 11, a, inputs, 1).unwrap().remove(0).0 else {
+        let Type::Sequence { items, .. } = run("SplitToSequence", 11, a, inputs, 1).unwrap().remove(0).0
+        else {
             panic!("not a sequence")
         };
         items.unwrap().iter().map(|ty| ty.shape().unwrap().to_string()).collect()
@@ -198,7 +201,8 @@ mod tests {
     fn items_are_joined_or_stacked() {
         let item = |dims: &[u64]| Type::tensor(DType::Float32, Shape::from(dims));
         let list = |dims: &[&[u64]]| In::Typed(Type::sequence(dims.iter().map(|d| item(d)).collect()));
-        let concat = |axis, new, list| shape("ConcatFromSequence", 11, attributes(axis, "new_axis", new), &[list]);
+        let concat =
+            |axis, new, list| shape("ConcatFromSequence", 11, attributes(axis, "new_axis", new), &[list]);
         assert_eq!(concat(-1, 0, list(&[&[2, 3], &[2, 4]])).unwrap(), "2x7");
         assert_eq!(concat(-1, 1, list(&[&[2, 3], &[2, 3]])).unwrap(), "2x3x2");
         assert!(concat(0, 0, list(&[&[2, 3], &[2, 4]])).is_err());

@@ -126,7 +126,7 @@ impl Op for Split {
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let axis = crate::shape::normalize_axis(self.axis, l.shape(0).len()).unwrap_or(0);
         let mut call = Call::new("split").input(Operand::Input(0), Grad::Unview);
-        let used: Vec<usize> = (0..l.output_count()).filter(|j| l.is_used(*j)).collect();
+        let used: Vec<usize> = (0..l.output_count()).filter(|j| l.wants(*j)).collect();
         let mut start = 0;
         for j in &used {
             let view = View::Slice { axis, start, step: 1 };

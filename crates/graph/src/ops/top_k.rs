@@ -90,7 +90,7 @@ impl Op for TopK {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        let shape = if l.is_used(0) { l.out_shape(0) } else { l.out_shape(1) };
+        let shape = if l.wants(0) { l.out_shape(0) } else { l.out_shape(1) };
         let call = Call::new("topk")
             .input(Operand::Input(0), Grad::New)
             .output(shape, OutDtype::Like(0), Place::New)

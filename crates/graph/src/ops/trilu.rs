@@ -3,9 +3,7 @@
 //! Autograd keeps nothing (derivatives.yaml: the gradient of `tril` is its `tril`).
 
 use crate::value::indices;
-use crate::{
-    Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Value,
-};
+use crate::{Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Value};
 use std::sync::Arc;
 
 /// The upper or lower triangle of the last two axes, zeros elsewhere; input 1 is the diagonal.

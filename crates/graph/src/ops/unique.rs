@@ -43,11 +43,15 @@ impl Unique {
             });
         }
         if self.sorted {
-            first = found.iter_mut().enumerate().map(|(rank, (_, place))| {
-                let at = first[*place];
-                *place = rank;
-                at
-            }).collect();
+            first = found
+                .iter_mut()
+                .enumerate()
+                .map(|(rank, (_, place))| {
+                    let at = first[*place];
+                    *place = rank;
+                    at
+                })
+                .collect();
         }
         let inverse: Vec<usize> = keys.iter().map(|key| found[&key[..]]).collect();
         let mut counts = vec![0; first.len()];
@@ -80,7 +84,8 @@ impl Unique {
             at[axis] = *groups.first.get(usize::try_from(at[axis]).ok()?)? as u64;
             Some(at)
         })?;
-        let ints = |v: &[usize]| Value::vector(DType::Int64, v.iter().map(|n| Num::from(Dim::Known(*n as u64))));
+        let ints =
+            |v: &[usize]| Value::vector(DType::Int64, v.iter().map(|n| Num::from(Dim::Known(*n as u64))));
         Some([values, ints(&groups.first), ints(&groups.inverse), ints(&groups.counts)])
     }
 }
@@ -141,27 +146,27 @@ mod tests {
     fn unique(a: Attributes, shape: &[u64], data: &[i64]) -> Vec<Vec<i64>> {
         let data = data.iter().copied().map(Num::Int).collect();
         let x = In::Value(Value { dtype: DType::Int64, shape: shape.to_vec(), data });
-        run("Unique", 11, a, &[x], 4).unwrap().iter().map(|(_, v)| v.as_ref().unwrap().ints().unwrap()).collect()
+        run("Unique", 11, a, &[x], 4)
+            .unwrap()
+            .iter()
+            .map(|(_, v)| v.as_ref().unwrap().ints().unwrap())
+            .collect()
     }
 
     #[test]
     fn known_elements_are_grouped() {
         let sorted = |n| Attributes::from([("sorted", Attribute::Int(n))]);
         let x = [2, 1, 1, 3, 4, 3];
-        assert_eq!(unique(sorted(0), &[6], &x), [
-            vec![2, 1, 3, 4],
-            vec![0, 1, 3, 4],
-            vec![0, 1, 1, 2, 3, 2],
-            vec![1, 2, 2, 1]
-        ]);
+        assert_eq!(
+            unique(sorted(0), &[6], &x),
+            [vec![2, 1, 3, 4], vec![0, 1, 3, 4], vec![0, 1, 1, 2, 3, 2], vec![1, 2, 2, 1]]
+        );
         assert_eq!(unique(sorted(1), &[2, 3], &x)[0], [1, 2, 3, 4]);
         let by_row = Attributes::from([("axis", Attribute::Int(0))]);
-        assert_eq!(unique(by_row, &[3, 2], &[2, 3, 1, 0, 1, 0]), [
-            vec![1, 0, 2, 3],
-            vec![1, 0],
-            vec![1, 0, 0],
-            vec![2, 1]
-        ]);
+        assert_eq!(
+            unique(by_row, &[3, 2], &[2, 3, 1, 0, 1, 0]),
+            [vec![1, 0, 2, 3], vec![1, 0], vec![1, 0, 0], vec![2, 1]]
+        );
     }
 
     #[test]
