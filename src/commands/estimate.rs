@@ -1,15 +1,31 @@
 //! `memfit estimate`: the peak of one training step.
 
-use crate::args::EstimateArgs;
+use crate::args::{EstimateArgs, Format};
 use crate::failure::Failure;
-use crate::load;
+use crate::{load, output};
+use memfit_engine::Model;
+use memfit_report::{json, text};
 
 /// Estimates the step and writes it as asked.
 pub(crate) fn estimate(args: &EstimateArgs) -> Result<(), Failure> {
-    let (_plan, _warnings) = args.plan.plan()?;
+    let (plan, plan_warnings) = args.plan.plan()?;
     let loaded = load::load(&args.model.file)?;
     let failure = |problems| Failure::of_file(&loaded.file, problems);
-    let _binding = args.model.binding(&loaded.model.graph).map_err(failure)?;
-    let _ = (args.depth, args.top, args.format.format);
-    Err(Failure::new(&loaded.file, "the engine is being written"))
+    let binding = args.model.binding(&loaded.model.graph).map_err(failure)?;
+    let model = Model::new(loaded.model.graph, &loaded.name, "onnx", loaded.model.operators);
+    let mut estimate = model.estimate(&binding, &plan).map_err(failure)?;
+    estimate.warnings.extend(loaded.model.warnings.iter().map(ToString::to_string));
+    estimate.warnings.extend(plan_warnings);
+    output::print(&match args.format.format {
+        Format::Json => json::estimate(&estimate),
+        Format::Text => {
+            let options = text::Options {
+                width: output::width(),
+                depth: args.depth,
+                top: args.top,
+                ..Default::default()
+            };
+            text::estimate(&estimate, &options)
+        }
+    })
 }

@@ -125,7 +125,7 @@ struct Tensor<'a> {
     name: &'a str,
     layer: &'a str,
     category: &'static str,
-    bytes: u64,
+    size_bytes: u64,
 }
 
 fn document(e: &Estimate) -> Document<'_> {
@@ -212,7 +212,12 @@ fn layer(l: &LayerRow) -> Layer<'_> {
 }
 
 fn tensor(t: &memfit_engine::LiveTensor) -> Tensor<'_> {
-    Tensor { name: &t.label, layer: &t.layer, category: words::category(t.category), bytes: t.bytes.0 }
+    Tensor {
+        name: &t.label,
+        layer: &t.layer,
+        category: words::category_key(t.category),
+        size_bytes: t.bytes.0,
+    }
 }
 
 #[cfg(test)]

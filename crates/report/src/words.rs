@@ -80,6 +80,15 @@ pub(crate) fn category(c: Category) -> &'static str {
     }
 }
 
+/// As in the keys of a breakdown: `activation_gradients`.
+pub(crate) fn category_key(c: Category) -> &'static str {
+    match c {
+        Category::OptimizerState => "optimizer",
+        Category::ActivationGradient => "activation_gradients",
+        other => category(other),
+    }
+}
+
 /// The categories that re-add to allocated bytes, in the order of the step.
 pub(crate) fn categories(b: &Breakdown) -> [(Category, Bytes); 9] {
     [

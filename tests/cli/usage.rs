@@ -1,0 +1,110 @@
+//! What is wrong with files and flags, and readers that go away.
+
+use crate::models::Builder;
+use crate::{Run, command, file, memfit, memfit_with_input};
+use std::process::Stdio;
+
+/// Fails with bad input; its message holds all of these.
+fn fails(run: &Run, words: &[&str]) {
+    assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
+    assert!(run.err.starts_with("error: "), "{}", run.err);
+    for word in words {
+        assert!(run.err.contains(word), "no `{word}` in: {}", run.err);
+    }
+    assert!(!run.err.contains("panicked"), "{}", run.err);
+}
+
+#[test]
+fn what_is_not_a_model_is_named_with_a_hint() {
+    for command in ["estimate", "inspect"] {
+        fails(&memfit(&[command, "no/such/file.onnx"]), &["no/such/file.onnx", "no such file"]);
+        fails(&memfit(&[command, env!("CARGO_MANIFEST_DIR")]), &["directory", ".onnx"]);
+        let empty = file("empty.onnx", b"");
+        fails(&memfit(&[command, &empty]), &["empty.onnx", "expected an ONNX model", "empty file"]);
+        let text = file("text.onnx", b"This is a letter, not a model.\n");
+        fails(&memfit(&[command, &text]), &["expected an ONNX model", "text"]);
+        let mut noise: Vec<u8> = (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        noise[0] = 0xff;
+        fails(&memfit(&[command, &file("noise.onnx", &noise)]), &["noise.onnx"]);
+        fails(&memfit_with_input(&[command, "-"], b""), &["standard input", "empty file"]);
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_short_is_an_error_at_any_length() {
+    let whole = Builder::conv().bytes();
+    for length in (1..whole.len()).step_by(7) {
+        let run = memfit_with_input(&["inspect", "-"], &whole[..length]);
+        // A cut between two fields of the model may leave a model.
+        assert!(run.code == 2 || run.code == 0, "{length}: {}", run.err);
+        assert!(!run.err.contains("panicked"), "{length}: {}", run.err);
+    }
+    fails(&memfit_with_input(&["inspect", "-"], &whole[..whole.len() / 2]), &["standard input"]);
+}
+
+#[test]
+fn wrong_flags_are_usage_errors() {
+    let model = file("usage_conv.onnx", &Builder::conv().bytes());
+    for args in [
+        &["estimate", &model, "--colour"] as &[&str],
+        &["estimate", &model, "--precision", "fp7"],
+        &["estimate", &model, "--framework", "mxnet"],
+        &["estimate", &model, "-b", "0"],
+        &["estimate", &model, "-b", "many"],
+        &["estimate", &model, "--set", "batch"],
+        &["estimate", &model, "--optimizer", "adm"],
+        &["estimate"],
+        &["inspect", &model, "--optimizer", "adam"],
+        &["fit", &model],
+    ] {
+        let run = memfit(args);
+        fails(&run, &[]);
+        assert!(run.err.contains("--help"), "{}", run.err);
+    }
+}
+
+#[test]
+fn names_that_the_model_does_not_have_are_told_with_those_it_has() {
+    let model = file("usage_names.onnx", &Builder::conv().bytes());
+    fails(&memfit(&["inspect", &model, "--set", "seq=4"]), &["--set seq", "hint:", "batch"]);
+    fails(&memfit(&["inspect", &model, "--input", "image:1x3x8x8"]), &["image", "hint:", "x"]);
+    fails(&memfit(&["inspect", &model, "--value", "image=1"]), &["--value image", "hint:", "x"]);
+    let both = memfit(&["inspect", &model, "--set", "seq=4", "--value", "image=1"]);
+    fails(&both, &["2 problems", "--set seq", "--value image"]);
+}
+
+#[test]
+fn frameworks_without_rules_say_which_have_some() {
+    for framework in ["tensorflow", "burn"] {
+        let run = memfit(&["estimate", "x.onnx", "--framework", framework]);
+        fails(&run, &["--framework", framework, "supported now: pytorch"]);
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    for args in [&["--help"] as &[&str], &["help", "estimate"], &["estimate", "-h"], &["inspect", "--help"]] {
+        let run = memfit(args);
+        assert_eq!((run.code, &*run.err), (0, ""));
+        assert!(run.out.contains("Usage: memfit"), "{}", run.out);
+    }
+    let version = memfit(&["--version"]);
+    assert_eq!(version.out.trim(), format!("memfit {}", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut builder = Builder::conv();
+    // More than a pipe holds, so that the program is still writing when its reader is gone.
+    for i in 0..3000 {
+        builder.node("Relu", &format!("/Relu_{i}"), &["y"], &format!("a_rather_long_name_of_a_tensor_{i}"));
+    }
+    let model = file("usage_pipe.onnx", &builder.bytes());
+    for args in [&["inspect", &model] as &[&str], &["inspect", &model, "--format", "json"], &["--help"]] {
+        let mut child =
+            command(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let run: Run = child.wait_with_output().unwrap().into();
+        assert_eq!((run.code, &*run.err), (0, ""), "{args:?}");
+    }
+}
