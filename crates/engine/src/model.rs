@@ -66,7 +66,7 @@ impl Model {
         Ok(Estimate {
             model,
             plan: plan.clone(),
-            batch_size: binding.batch,
+            batch_size: inferred.batch,
             peak: replayed.peak,
             breakdown: replayed.breakdown,
             saved_for_backward,

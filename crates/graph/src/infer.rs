@@ -33,6 +33,8 @@ pub struct Inferred {
     pub values: Vec<Option<Arc<Value>>>,
     /// Whether a fixed batch was replaced by another.
     pub rebatched: bool,
+    /// The batch size, where an input has a batch axis and its size is known.
+    pub batch: Option<u64>,
 }
 
 impl Inferred {
@@ -68,7 +70,8 @@ pub fn infer(graph: &Graph, binding: &Binding) -> Result<Inferred, Vec<Problem>>
     let (symbols, fuel) = (&binding.symbols, Cell::new(BODY_WORK));
     let before = rebatched.then(|| run(graph, &exported, &[], symbols, None, 0, &fuel).0);
     fuel.set(BODY_WORK);
-    let (inferred, problems) = run(graph, &inputs, &[], symbols, before.as_ref(), 0, &fuel);
+    let (mut inferred, problems) = run(graph, &inputs, &[], symbols, before.as_ref(), 0, &fuel);
+    inferred.batch = batch_size(graph, &inputs);
     if problems.is_empty() { Ok(inferred) } else { Err(problems) }
 }
 
@@ -141,6 +144,19 @@ fn bound_inputs(graph: &Graph, binding: &Binding) -> Result<Vec<Known>, Vec<Prob
     if problems.is_empty() { Ok(types) } else { Err(problems) }
 }
 
+/// The size that stands where the batch's symbol does, else the leading dim of the first input that has one.
+fn batch_size(graph: &Graph, inputs: &[Known]) -> Option<u64> {
+    let symbol = batch_symbol(graph).map(|name| Dim::symbol(&name));
+    let mut shapes = graph.inputs.iter().zip(inputs).filter_map(|(id, (bound, _))| {
+        Some((graph.tensor(*id).declared.shape()?.dims(), bound.shape()?.dims()))
+    });
+    let axis = |declared: &[Dim]| match &symbol {
+        Some(symbol) => declared.iter().position(|d| d == symbol),
+        None => (!declared.is_empty()).then_some(0),
+    };
+    shapes.find_map(|(declared, bound)| bound.get(axis(declared)?)?.known())
+}
+
 /// The symbol that stands for the batch: one whose name says so, else the first dim of the first input that has one.
 pub(crate) fn batch_symbol(graph: &Graph) -> Option<String> {
     let shapes = || graph.inputs.iter().filter_map(|id| graph.tensor(*id).declared.shape());
@@ -184,6 +200,7 @@ fn run(
         types: Vec::with_capacity(graph.tensors.len()),
         values: graph.tensors.iter().map(|t| t.value.clone()).collect(),
         rebatched: before.is_some(),
+        batch: None,
     };
     inferred.types.extend(graph.tensors.iter().map(|t| match t.role {
         Role::Initializer | Role::Constant => t.declared.clone(),
@@ -480,7 +497,8 @@ mod tests {
         let by_name = Binding { symbols: [("batch".into(), 8)].into(), ..Binding::default() };
         let by_shape = Binding { shapes: [("x".into(), vec![8, 4])].into(), ..Binding::default() };
         for binding in [by_batch, by_name, by_shape] {
-            assert_eq!(infer(&g, &binding).unwrap().shape(y), Some(&Shape::from([16, 2])));
+            let inferred = infer(&g, &binding).unwrap();
+            assert_eq!((inferred.shape(y), inferred.batch), (Some(&Shape::from([16, 2])), Some(8)));
         }
         let symbolic = infer(&g, &Binding::default()).unwrap();
         assert_eq!(symbolic.shape(y).unwrap().to_string(), "2*batchx2");
@@ -490,7 +508,7 @@ mod tests {
     fn a_fixed_batch_is_replaced_through_a_baked_reshape() {
         let (g, y) = reshape(Dim::Known(1), [1, 4]);
         let inferred = infer(&g, &Binding { batch: Some(8), ..Binding::default() }).unwrap();
-        assert!(inferred.rebatched);
+        assert!(inferred.rebatched && inferred.batch == Some(8));
         assert_eq!(inferred.shape(y), Some(&Shape::from([8, 4])));
     }
 

@@ -97,6 +97,11 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         assumptions: Vec::new(),
     };
     runner.check_sizes()?;
+    // Layers are shown in forward order, not in that of the parameters that are set up first.
+    runner.named_layer("(inputs)");
+    for node in &graph.nodes {
+        runner.layer(node);
+    }
     let (mut leaves, stored) = runner.set_up(training);
     runner.tape.memory.phase = Phase::Forward;
     runner.forward();
