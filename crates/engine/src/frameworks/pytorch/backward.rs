@@ -80,8 +80,11 @@ pub(super) fn run<M: Machine>(machine: &mut M, loss: TensorRef, leaves: &mut Vec
     let seed = tape.tensor(loss).clone();
     let storage = tape.new_storage(&seed.shape, seed.dtype, Category::ActivationGradient, "ones_like");
     let strides = strides::contiguous(&seed.shape);
+    // Tensor.backward keeps the seed in a local of its own until it returns (torch/autograd/__init__.py).
+    tape.memory.hold(storage);
     let gradient = Gradient { storage, strides, shape: seed.shape, dtype: seed.dtype };
     run_from(machine, vec![(seed.edge, gradient)], leaves, options);
+    machine.tape().memory.release(storage);
 }
 
 /// Runs backward from several outputs at once. All nodes of the tape are consumed.
