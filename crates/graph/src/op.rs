@@ -1,6 +1,6 @@
 //! What an operator is: a struct that infers shapes and says, as data, what a framework does to run it.
 
-use crate::{Attributes, Infer, Lowering, OpError, ops};
+use crate::{Attributes, DType, Infer, Lowering, OpError, ops};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,6 +18,11 @@ pub trait Op: Debug + Any + Send + Sync {
     /// The inputs that hold state or a table rather than trained values where they are stored in the file: the running
     /// statistics of a batch norm.
     fn buffer_inputs(&self) -> &'static [usize] {
+        &[]
+    }
+
+    /// Scalars that the framework's module keeps on the device and no exporter writes: the batch counter of a batch norm.
+    fn unexported_buffers(&self) -> &'static [DType] {
         &[]
     }
 

@@ -68,6 +68,14 @@ impl Op for BatchNormalization {
         Ok(())
     }
 
+    fn buffer_inputs(&self) -> &'static [usize] {
+        &[3, 4]
+    }
+
+    fn unexported_buffers(&self) -> &'static [DType] {
+        &[DType::Int64]
+    }
+
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let channels = [l.shape(0).get(1).copied().unwrap_or(1)];
         let stats: &[u64] = if l.training { &channels } else { &[0] };

@@ -77,6 +77,21 @@ impl Runner<'_> {
             let shape = shape[..].into();
             self.values[i] = Some(self.tape.add(Tensor { storage, shape, strides, dtype, edge, is_number }));
         }
+        for node in &self.graph.nodes {
+            for dtype in node.op.unexported_buffers() {
+                self.tape.memory.layer = self.layer(node);
+                let storage = self.tape.new_storage(&[], *dtype, Category::Buffer, "num_batches_tracked");
+                let bytes = self.tape.memory.storage(storage).bytes;
+                let layer = self.tape.memory.layer;
+                stored.push(StoredTensor {
+                    kind: Stored::Buffer,
+                    elements: 1,
+                    bytes,
+                    layer,
+                    optimizer_bytes: Bytes::ZERO,
+                });
+            }
+        }
         if training {
             self.optimizer_state(&leaves, &mut stored);
         }
