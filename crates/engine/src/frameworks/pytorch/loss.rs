@@ -15,18 +15,18 @@ pub(super) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Los
     let same_as_input = inputs.iter().any(|(shape, dtype)| dtype.is_float() && shape == output);
     let per_sample = output.iter().skip(1).fold(1_u64, |acc, d| acc.saturating_mul(*d));
     let image_in = inputs.iter().any(|(shape, _)| shape.len() == 4);
-    let (loss, why) = if same_as_input {
-        (Loss::Mse, "the output has the shape of an input: mean squared error against it")
-    } else if per_sample <= 1 {
-        (Loss::Bce, "one number per sample: binary cross-entropy with logits")
-    } else if output.len() == 4 && output[1] <= 4 && !image_in {
-        (Loss::None, "an image is generated: the mean of the output")
-    } else if output.len() == 4 && image_in && output[1] > output[2].saturating_mul(2) {
-        (Loss::None, "a feature map: the mean of the output")
-    } else if output.len() == 4 && output[1] <= 4 {
-        (Loss::None, "an image: the mean of the output")
-    } else {
-        (Loss::CrossEntropy, "softmax cross-entropy over the classes")
+    let (loss, why) = match output[..] {
+        _ if same_as_input => {
+            (Loss::Mse, "the output has the shape of an input: mean squared error against it")
+        }
+        _ if per_sample <= 1 => (Loss::Bce, "one number per sample: binary cross-entropy with logits"),
+        [_, 1, _, _] => (Loss::Bce, "one number per pixel: binary cross-entropy with logits"),
+        [_, 3, _, _] if image_in => (Loss::Mse, "an image of another size: mean squared error"),
+        [_, 3, _, _] => (Loss::None, "a generated image: the mean of the output"),
+        [_, channels, height, _] if channels > height.saturating_mul(2) => {
+            (Loss::None, "a feature map: the mean of the output")
+        }
+        _ => (Loss::CrossEntropy, "softmax cross-entropy over the classes"),
     };
     (loss, format!("loss: {why}"))
 }
@@ -159,6 +159,7 @@ mod tests {
         let chosen = |out: &[u64], inputs: &[(Vec<u64>, DType)]| choose(&[out.to_vec()], inputs).0;
         assert_eq!(chosen(&[8, 1000], &[image()]), Loss::CrossEntropy);
         assert_eq!(chosen(&[8, 21, 64, 64], &[image()]), Loss::CrossEntropy);
+        assert_eq!(chosen(&[8, 256, 32, 32], &[image()]), Loss::None);
         assert_eq!(chosen(&[8, 3, 64, 64], &[image()]), Loss::Mse);
         assert_eq!(chosen(&[8, 1, 1, 1], &[image()]), Loss::Bce);
         assert_eq!(chosen(&[8, 128, 30522], &[(vec![8, 128], DType::Int64)]), Loss::CrossEntropy);
