@@ -14,7 +14,7 @@ pub(super) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Los
     let Some(output) = outputs.first() else { return (Loss::None, "no output to compare".into()) };
     let same_as_input = inputs.iter().any(|(shape, dtype)| dtype.is_float() && shape == output);
     let per_sample = output.iter().skip(1).fold(1_u64, |acc, d| acc.saturating_mul(*d));
-    let image_in = inputs.iter().any(|(shape, _)| shape.len() == 4);
+    let image_in = inputs.iter().any(|(shape, _)| shape.len() == 4 && shape[2] > 1);
     let (loss, why) = match output[..] {
         _ if same_as_input => {
             (Loss::Mse, "the output has the shape of an input: mean squared error against it")
