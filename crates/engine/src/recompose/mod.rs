@@ -1,1 +1,91 @@
-//! One file per recomposition pattern.
+//! Puts back together what exporters broke into pieces. One file per pattern, in one ordered list.
+//!
+//! A framework trains whole operators; a file often holds their decomposition (GELU as Div, Erf, Add, Mul, Mul), which
+//! would save many times as much for backward. A pass looks for one decomposition, and only for what the framework
+//! itself runs as one kernel: what a model's own Python code composes stays in pieces, because it is run that way.
+//! Every pass is linear in the number of nodes: from an anchor it looks at a bounded neighbourhood.
+
+mod aliases;
+mod gated;
+mod gelu;
+mod group_norm;
+mod layer_norm;
+mod linear;
+mod mask;
+mod rewriter;
+mod sdpa;
+#[cfg(test)]
+mod testing;
+
+use memfit_graph::{Graph, Inferred};
+use rewriter::Rewriter;
+
+/// What the caller wants put back beyond what the file shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Put a BatchNormalization after each convolution that an inference export folded one into.
+    pub assume_batchnorm: bool,
+}
+
+/// What was done and what was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The patterns that were put back together, in the order of the passes; those without a match are left out.
+    pub applied: Vec<Applied>,
+    /// What the file lost on its way from the training framework.
+    pub findings: Vec<Finding>,
+}
+
+/// One pattern that occurred.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// What was put back: `linear`, `scaled_dot_product_attention`.
+    pub pattern: &'static str,
+    /// How many times.
+    pub count: usize,
+    /// How many nodes fewer the graph has for it.
+    pub nodes: usize,
+}
+
+/// One thing that training has and the file does not show.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// What it is: `folded-batchnorm`, `no-dropout`.
+    pub kind: &'static str,
+    /// What training would add, for the user to read.
+    pub message: String,
+    /// The layers it concerns.
+    pub layers: Vec<String>,
+}
+
+/// A pass: looks at one node and rewrites the pattern that ends there, if there is one.
+struct Pass {
+    name: &'static str,
+    run: fn(&mut Rewriter<'_>, memfit_graph::NodeId) -> bool,
+}
+
+/// Every pattern, in the order in which one prepares for the next.
+static PASSES: &[Pass] =
+    &[aliases::PASS, linear::PASS, gelu::PASS, gated::PASS, layer_norm::PASS, group_norm::PASS, sdpa::PASS];
+
+/// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.
+pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> Report {
+    let mut report = Report::default();
+    let mut rewriter = Rewriter::new(graph, inferred);
+    rewriter.prune();
+    for pass in PASSES {
+        let before = rewriter.living();
+        let count = rewriter
+            .node_ids()
+            .into_iter()
+            .filter(|id| !rewriter.is_dead(*id) && (pass.run)(&mut rewriter, *id))
+            .count();
+        if count > 0 {
+            let nodes = before.saturating_sub(rewriter.living());
+            report.applied.push(Applied { pattern: pass.name, count, nodes });
+        }
+    }
+    let _ = options;
+    rewriter.finish();
+    report
+}

@@ -43,6 +43,7 @@ pub mod if_;
 pub mod image_decoder;
 pub mod is_inf;
 pub mod layer_norm;
+pub mod linear;
 pub mod loop_;
 pub mod lp_norm;
 pub mod matmul;
@@ -66,6 +67,7 @@ pub mod relu;
 pub mod reshape;
 pub mod reverse_sequence;
 pub mod rnn;
+pub mod scaled_dot_product;
 pub mod scan;
 pub mod scatter;
 pub mod sequence;
@@ -140,6 +142,7 @@ pub static ALL: &[&[OpSpec]] = &[
     image_decoder::SPECS,
     is_inf::SPECS,
     layer_norm::SPECS,
+    linear::SPECS,
     loop_::SPECS,
     lp_norm::SPECS,
     matmul::SPECS,
@@ -163,6 +166,7 @@ pub static ALL: &[&[OpSpec]] = &[
     reshape::SPECS,
     reverse_sequence::SPECS,
     rnn::SPECS,
+    scaled_dot_product::SPECS,
     scan::SPECS,
     scatter::SPECS,
     sequence::SPECS,
