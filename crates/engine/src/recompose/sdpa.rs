@@ -9,7 +9,7 @@
 use super::Pass;
 use super::mask::{self, Mask};
 use super::rewriter::{Rewriter, build};
-use memfit_graph::ops::sdpa::ScaledDotProductAttention;
+use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
 use memfit_graph::ops::transpose::Transpose;
 use memfit_graph::{Attribute, NodeId, Shape, TensorId, Type};
 use std::sync::Arc;

@@ -1,0 +1,95 @@
+//! ScaledDotProductAttention: `torch.nn.functional.scaled_dot_product_attention` on `[batch, heads, length, size]`, as
+//! the framework calls it. Made by recomposition only; `sdpa` says which kernel runs and what it keeps.
+//!
+//! Values that are not of rank 4 are composed of products and a softmax: no fused kernel takes them
+//! (aten/src/ATen/native/transformers/sdp_utils_cpp.h, `check_tensor_shapes`).
+
+use super::calls::Traced;
+use super::sdpa::{Sdpa, attention};
+use crate::{Infer, Lowering, Op, OpError, OpSpec};
+
+/// Attention of queries (input 0) over keys and values; input 3 is an optional mask, boolean or added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScaledDotProductAttention {
+    /// Whether the kernel itself hides later keys, without a mask.
+    pub is_causal: bool,
+    /// Whether probabilities are dropped while the model trains.
+    pub dropout: bool,
+}
+
+/// No file holds it.
+pub const SPECS: &[OpSpec] = &[];
+
+impl Op for ScaledDotProductAttention {
+    fn name(&self) -> &str {
+        "ScaledDotProductAttention"
+    }
+
+    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        for i in 0..3 {
+            cx.require(i)?;
+        }
+        let shape = match (cx.shape(0), cx.shape(2)) {
+            (Some(q), Some(v)) if q.rank() > 1 && q.rank() == v.rank() => {
+                let mut shape = q.clone();
+                shape.dims_mut()[q.rank() - 1] = v[v.rank() - 1].clone();
+                Some(shape)
+            }
+            (Some(q), Some(v)) => {
+                let expected = "queries and values of one rank above 1";
+                return Err(OpError::mismatch(expected, format!("shapes {q} and {v}")));
+            }
+            _ => None,
+        };
+        cx.set(0, cx.dtype(0), shape);
+        Ok(())
+    }
+
+    fn pytorch(&self, l: &mut Lowering<'_>) {
+        let rank = l.shape(0).len();
+        // Three axes are one head; more than four are more batches, which only the composed form takes.
+        let by_head = |t: Traced, l: &mut Lowering<'_>| match t.shape[..] {
+            [batch, length, size] => t.reshape(l, &[batch, 1, length, size]),
+            _ => t,
+        };
+        let mut operand = |i: usize| {
+            let t = Traced::input(l, i);
+            by_head(t, l).transpose(l, 1, 2)
+        };
+        let [q, k, v] = [operand(0), operand(1), operand(2)];
+        let options = Sdpa {
+            mask: Traced::optional(l, 3),
+            mask_dtype: l.state(3).map(|s| s.dtype),
+            causal: self.is_causal,
+            dropout: self.dropout,
+            composed: rank != 4,
+        };
+        match attention(l, [&q, &k, &v], l.dtype(0), &options) {
+            Some(out) => out.transpose(l, 1, 2).bind(l, 0),
+            None => l.not_modelled(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, OutState, TensorState, View};
+
+    #[test]
+    fn the_result_is_a_view_of_what_the_kernel_wrote() {
+        let shape = &[2, 8, 100, 64][..];
+        let state = TensorState { shape, dtype: DType::Float32, requires_grad: true, is_initializer: false };
+        let inputs = [Some(state); 3];
+        let outputs = [Some(OutState { shape, dtype: DType::Float32 })];
+        let mut l = Lowering::new(&inputs, &outputs, None, true);
+        ScaledDotProductAttention::default().pytorch(&mut l);
+        let (calls, bound, modelled) = l.into_parts();
+        let kernel = calls.iter().position(|c| !c.saved.is_empty()).unwrap();
+        assert_eq!(calls[kernel].outputs[0].shape, [2, 100, 8, 64]);
+        assert_eq!(calls[kernel].saved.len(), 7);
+        let crate::Operand::Result { call, .. } = bound[0].1 else { panic!("no call") };
+        assert_eq!(calls[call].outputs[0].place, crate::Place::View(0, View::Permute(vec![0, 2, 1, 3])));
+        assert!(modelled);
+    }
+}
