@@ -73,3 +73,73 @@ pub(crate) fn count(node: &NodeProto) -> u64 {
     let bodies = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
     1 + bodies.flat_map(|g| &g.node).map(count).sum::<u64>()
 }
+
+#[cfg(test)]
+#[path = "../tests/common/build.rs"]
+mod build;
+
+#[cfg(test)]
+mod tests {
+    use super::build::{body as attribute, graph, info, int64s, node};
+    use super::*;
+    use crate::import::Opsets;
+    use onnx_protobuf::NodeProto;
+
+    /// Reads a body that belongs to a graph with the tensors `x` and `w`.
+    fn read(proto: &GraphProto) -> (Graph, Vec<String>, Builder) {
+        let opsets = Opsets::from([(String::new(), 17)]);
+        let (mut outer, mut cx) = (Builder::default(), Import::default());
+        outer.input(&info("x", "2"), &mut cx);
+        outer.input(&info("w", "2"), &mut cx);
+        let mut captures = Vec::new();
+        let owner = Owner { name: "If_0", scope: &"block".into() };
+        let body = body(&mut outer, &mut Frame::root(&opsets), proto, &owner, &mut captures, &mut cx);
+        let names = captures.iter().map(|id| outer.graph.tensor(*id).name.to_string()).collect();
+        assert_eq!(cx.into_problems(), []);
+        (body, names, outer)
+    }
+
+    fn captured(graph: &Graph) -> Vec<(usize, &str)> {
+        graph.captures.iter().map(|(slot, id)| (*slot, &*graph.tensor(*id).name)).collect()
+    }
+
+    fn wrapping(inner: GraphProto) -> NodeProto {
+        node("Unheard", "c", "r", vec![attribute("body", inner)])
+    }
+
+    #[test]
+    fn what_a_body_lacks_comes_from_around_it() {
+        // `i` and `k` are the body's own, `x` and `w` are read from outside, `x` as a mere output.
+        let nodes = vec![node("Add", "i k", "a", vec![]), node("Add", "a w", "b", vec![])];
+        let proto =
+            graph(nodes, vec![info("i", "2")], vec![info("b", ""), info("x", "")], vec![int64s("k", &[1])]);
+        let (body, names, _) = read(&proto);
+        assert_eq!(names, ["w", "x"]);
+        assert_eq!(captured(&body), [(0, "w"), (1, "x")]);
+        assert_eq!(body.inputs.len(), 1);
+        assert_eq!(&*body.nodes[0].scope, "block");
+    }
+
+    #[test]
+    fn a_body_in_a_body_reads_through_both() {
+        let innermost = graph(vec![node("Add", "x a", "z", vec![])], vec![], vec![info("z", "")], vec![]);
+        let middle = graph(
+            vec![node("Relu", "w", "a", vec![]), wrapping(innermost)],
+            vec![info("c", "")],
+            vec![info("r", "")],
+            vec![],
+        );
+        let (body, names, _) = read(&middle);
+        assert_eq!(names, ["w", "x"]);
+        assert_eq!(captured(&body), [(0, "w"), (1, "x")]);
+        let inner: Vec<&str> = body.nodes[1].captures.iter().map(|id| &*body.tensor(*id).name).collect();
+        assert_eq!(inner, ["x", "a"]);
+    }
+
+    #[test]
+    fn a_name_that_nobody_makes_is_the_outermost_graphs_problem() {
+        let proto = graph(vec![node("Relu", "nowhere", "b", vec![])], vec![], vec![info("b", "")], vec![]);
+        let (body, names, _) = read(&proto);
+        assert_eq!((names, captured(&body)), (vec!["nowhere".to_owned()], vec![(0, "nowhere")]));
+    }
+}

@@ -73,6 +73,10 @@ pub(crate) fn inline(
         cx.problem(problem(message));
         return true;
     }
+    // Seen before it happens: functions that each call the next twice need two to the power of their number.
+    if cx.calls.is_empty() && !cx.allows(expanded(&key, 1, cx, &mut HashMap::new())) {
+        return true;
+    }
     let mut opsets = Opsets::new();
     function.opset_import.iter().for_each(|import| add_opset(&mut opsets, import));
     let mut frame = Frame::root(&opsets);
@@ -103,6 +107,29 @@ pub(crate) fn inline(
         pass_on(builder, from, to, &call, cx);
     }
     true
+}
+
+/// How many nodes a call of a function becomes. Calls beyond the limit of depth count nothing; inlining reports them.
+fn expanded(key: &Key, depth: usize, cx: &Import, known: &mut HashMap<Key, u64>) -> u64 {
+    let Some(function) = cx.functions.get(key).filter(|_| depth <= MAX_DEPTH) else { return 0 };
+    if let Some(n) = known.get(key) {
+        return *n;
+    }
+    // Until it is counted, for one that calls itself.
+    known.insert(key.clone(), 0);
+    let nodes = function.node.iter();
+    let total = nodes.fold(0_u64, |n, node| n.saturating_add(expanded_node(node, depth, cx, known)));
+    known.insert(key.clone(), total);
+    total
+}
+
+fn expanded_node(node: &NodeProto, depth: usize, cx: &Import, known: &mut HashMap<Key, u64>) -> u64 {
+    let key = (domain(&node.domain), node.op_type.clone(), node.overload.clone());
+    let called =
+        if find_op(&key.0, &key.1, i64::MAX).is_some() { 0 } else { expanded(&key, depth + 1, cx, known) };
+    let bodies = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
+    let inside = bodies.flat_map(|g| &g.node);
+    inside.fold(called.saturating_add(1), |n, inner| n.saturating_add(expanded_node(inner, depth, cx, known)))
 }
 
 /// The function's attributes in this call: given, or by default.

@@ -48,6 +48,11 @@ impl Import {
         }
     }
 
+    /// All problems so far.
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
+
     /// Takes problems.
     pub(crate) fn problems(&mut self, problems: Vec<Problem>) {
         problems.into_iter().for_each(|p| self.problem(p));
@@ -56,7 +61,12 @@ impl Import {
     /// Counts a node; `false` where there are too many and reading has to stop.
     pub(crate) fn count_node(&mut self) -> bool {
         self.nodes += 1;
-        if self.nodes > MAX_NODES && !self.stopped {
+        self.allows(0)
+    }
+
+    /// Whether there may be so many more nodes; if not, reading stops with a problem.
+    pub(crate) fn allows(&mut self, more: u64) -> bool {
+        if self.nodes.saturating_add(more) > MAX_NODES && !self.stopped {
             let message = format!("it has more than {MAX_NODES} nodes once its functions are inlined");
             self.problem(
                 Problem::new("model", message).hint("functions that call functions multiply; simplify it"),
@@ -86,10 +96,10 @@ pub(crate) fn model(source: &mut Source<'_>) -> Result<Model, Vec<Problem>> {
     let mut cx = Import::default();
     match read(source, &mut cx) {
         Ok(model) if cx.problems.is_empty() => Ok(Model { warnings: cx.warnings, ..model }),
-        Ok(_) => Err(cx.problems),
+        Ok(_) => Err(cx.into_problems()),
         Err(fault) => {
-            cx.problems.push(fault.problem());
-            Err(cx.problems)
+            cx.problem(fault.problem());
+            Err(cx.into_problems())
         }
     }
 }
@@ -98,7 +108,11 @@ fn read(source: &mut Source<'_>, cx: &mut Import) -> Result<Model, Fault> {
     let mut operators = 0;
     let outline = outline(source, cx, &mut operators)?;
     if outline.graphs.is_empty() {
-        return Err(Fault::Malformed { at: source.len(), what: "no graph in it".into() });
+        let message = format!("expected a graph, found none in its {} bytes", source.len());
+        cx.problem(
+            Problem::new("model", message).hint("the file may be cut off, or it is not an ONNX model"),
+        );
+        return Ok(Model::default());
     }
     if outline.opsets.is_empty() && outline.ir_version >= 3 {
         let message = "expected the versions of its operators (opset_import), found none";

@@ -27,7 +27,7 @@ use memfit_graph::{Graph, Problem};
 use std::io::{Cursor, Read, Seek};
 
 /// An imported model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Model {
     /// Its graph, functions inlined.
     pub graph: Graph,

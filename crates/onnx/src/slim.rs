@@ -193,3 +193,61 @@ fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
 fn varint_len(n: u64) -> u64 {
     u64::from(64 - (n | 1).leading_zeros()).div_ceil(7)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onnx_protobuf::attribute_proto::AttributeType;
+    use onnx_protobuf::{AttributeProto, GraphProto, NodeProto, TensorProto};
+    use protobuf::Message;
+    use std::io::Cursor;
+
+    fn slimmed<M: Message>(kind: Kind, message: &M) -> (M, usize) {
+        let bytes = message.write_to_bytes().unwrap();
+        let mut cursor = Cursor::new(&bytes);
+        let out = read(&mut Source::new(&mut cursor).unwrap(), kind, bytes.len() as u64).unwrap();
+        (M::parse_from_bytes(&out).unwrap(), out.len())
+    }
+
+    fn weight(data_type: i32, bytes: usize) -> TensorProto {
+        TensorProto { name: "w".into(), data_type, raw_data: vec![1; bytes], ..Default::default() }
+    }
+
+    #[test]
+    fn weights_inside_of_bodies_are_left_out_and_the_rest_stays() {
+        let body =
+            GraphProto { initializer: vec![weight(1, 100_000), weight(7, 1000)], ..Default::default() };
+        let attribute = AttributeProto {
+            name: "then_branch".into(),
+            type_: AttributeType::GRAPH.into(),
+            g: Some(body).into(),
+            ..Default::default()
+        };
+        let node = NodeProto { op_type: "If".into(), attribute: vec![attribute], ..Default::default() };
+        let (node, len) = slimmed(Kind::Node, &node);
+        assert!(len < 1200, "{len} bytes");
+        let body = node.attribute[0].g.as_ref().unwrap();
+        assert_eq!((node.op_type.as_str(), body.initializer[0].name.as_str()), ("If", "w"));
+        assert!(body.initializer[0].raw_data.is_empty());
+        let left_out = body.initializer[0].special_fields.unknown_fields().get(DROPPED_RAW);
+        assert!(matches!(left_out, Some(protobuf::UnknownValueRef::Varint(100_000))));
+        assert_eq!(body.initializer[1].raw_data.len(), 1000);
+    }
+
+    #[test]
+    fn typed_elements_are_left_out_too() {
+        let tensor = TensorProto { data_type: 1, float_data: vec![0.5; 10_000], ..Default::default() };
+        let (tensor, _) = slimmed(Kind::Tensor, &tensor);
+        assert!(tensor.float_data.is_empty());
+        assert!(tensor.special_fields.unknown_fields().get(DROPPED).is_some());
+    }
+
+    #[test]
+    fn a_swarm_of_empty_attributes_is_refused() {
+        let bytes = [5 << 3 | 2, 0].repeat(1 << 20);
+        let mut cursor = Cursor::new(&bytes);
+        let mut source = Source::new(&mut cursor).unwrap();
+        let fault = read(&mut source, Kind::Node, bytes.len() as u64).unwrap_err();
+        assert!(matches!(fault, Fault::TooLarge { .. }));
+    }
+}

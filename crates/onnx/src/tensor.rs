@@ -196,3 +196,83 @@ fn half(bits: u16) -> f64 {
 fn bfloat(bits: u16) -> f64 {
     f64::from(f32::from_bits(u32::from(bits) << 16))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn floats(proto: &TensorProto) -> Option<Vec<f64>> {
+        let mut problems = Vec::new();
+        let stored = read("t", proto, &mut problems).unwrap();
+        assert_eq!(problems, []);
+        stored.value?.floats()
+    }
+
+    #[test]
+    fn raw_elements_are_little_endian_and_sub_byte_types_start_at_the_low_bits() {
+        let raw = |data_type, dims: &[i64], bytes: &[u8]| {
+            let dims = dims.to_vec();
+            floats(&TensorProto { data_type, dims, raw_data: bytes.to_vec(), ..Default::default() })
+        };
+        assert_eq!(raw(1, &[1], &1.5_f32.to_le_bytes()).unwrap(), [1.5]);
+        assert_eq!(raw(11, &[], &(-2.0_f64).to_le_bytes()).unwrap(), [-2.0]);
+        assert_eq!(
+            raw(10, &[4], &[0, 0x3c, 1, 0, 0, 0xc0, 0, 0x7c]).unwrap()[..3],
+            [1.0, 2.0_f64.powi(-24), -2.0]
+        );
+        assert_eq!(raw(16, &[2], &[0x80, 0x3f, 0, 0xc0]).unwrap(), [1.0, -2.0]);
+        assert_eq!(raw(9, &[3], &[0, 1, 2]).unwrap(), [0.0, 1.0, 1.0]);
+        assert_eq!(raw(3, &[1], &[0xff]).unwrap(), [-1.0]);
+        assert_eq!(raw(2, &[1], &[0xff]).unwrap(), [255.0]);
+        assert_eq!(raw(5, &[1], &[0xfe, 0xff]).unwrap(), [-2.0]);
+        assert_eq!(raw(22, &[3], &[0xf1, 0x08]).unwrap(), [1.0, -1.0, -8.0]);
+        assert_eq!(raw(21, &[3], &[0xf1, 0x08]).unwrap(), [1.0, 15.0, 8.0]);
+        assert_eq!(raw(26, &[5], &[0b11_10_01_00, 1]).unwrap(), [0.0, 1.0, -2.0, -1.0, 1.0]);
+        // A uint64 that does not fit stays unknown; shapes cannot need it.
+        assert_eq!(raw(13, &[1], &[0xff; 8]), None);
+        assert_eq!(raw(13, &[1], &7_u64.to_le_bytes()).unwrap(), [7.0]);
+        assert_eq!(raw(8, &[1], &[]), None);
+    }
+
+    #[test]
+    fn typed_fields_carry_narrow_types_as_int32() {
+        let int32 = |data_type, values: &[i32]| {
+            let (dims, int32_data) = (vec![2], values.to_vec());
+            floats(&TensorProto { data_type, dims, int32_data, ..Default::default() })
+        };
+        assert_eq!(int32(6, &[1, -2]).unwrap(), [1.0, -2.0]);
+        assert_eq!(int32(9, &[0, 5]).unwrap(), [0.0, 1.0]);
+        assert_eq!(int32(10, &[0x3c00, 0xc000]).unwrap(), [1.0, -2.0]);
+        assert_eq!(int32(16, &[0x3f80, 0xc000]).unwrap(), [1.0, -2.0]);
+        assert_eq!(int32(22, &[0xf1]).unwrap(), [1.0, -1.0]);
+        // As many elements as the dims say, or none are trusted.
+        assert_eq!(int32(6, &[1]), None);
+        let uint = TensorProto { data_type: 12, dims: vec![1], uint64_data: vec![3], ..Default::default() };
+        assert_eq!(floats(&uint).unwrap(), [3.0]);
+    }
+
+    #[test]
+    fn a_sparse_tensor_is_filled_in() {
+        let values =
+            TensorProto { data_type: 1, dims: vec![2], float_data: vec![5.0, 7.0], ..Default::default() };
+        let sparse = |indices: &[i64], dims: &[i64]| {
+            let indices = TensorProto {
+                data_type: 7,
+                dims: dims.to_vec(),
+                int64_data: indices.to_vec(),
+                ..Default::default()
+            };
+            let proto = SparseTensorProto {
+                values: Some(values.clone()).into(),
+                indices: Some(indices).into(),
+                dims: vec![2, 2],
+                ..Default::default()
+            };
+            read_sparse("t", &proto, &mut Vec::new()).unwrap().value?.floats()
+        };
+        assert_eq!(sparse(&[0, 3], &[2]).unwrap(), [5.0, 0.0, 0.0, 7.0]);
+        assert_eq!(sparse(&[0, 1, 1, 0], &[2, 2]).unwrap(), [0.0, 5.0, 7.0, 0.0]);
+        assert_eq!(sparse(&[0, 4], &[2]), None);
+        assert_eq!(sparse(&[0, -1], &[2]), None);
+    }
+}
