@@ -3,7 +3,8 @@
 //! Autograd keeps the **output** (derivatives.yaml: `threshold_backward(grad, result, 0)`), so an in-place `relu_`
 //! costs as much as an out-of-place one whose input nobody else keeps.
 
-use crate::{Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
+use super::fold;
+use crate::{Autocast, Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
 
 /// `max(x, 0)`.
@@ -14,6 +15,15 @@ pub struct Relu;
 pub const SPECS: &[OpSpec] =
     &[OpSpec { domain: "", name: "Relu", since: &[1, 6, 13, 14], build: |_, _| Ok(Arc::new(Relu)) }];
 
+/// `max(n, 0)`; a size is never negative.
+fn positive(n: &Num) -> Num {
+    match n {
+        Num::Int(n) => Num::Int((*n).max(0)),
+        Num::Float(x) => Num::Float(x.max(0.0)),
+        n => n.clone(),
+    }
+}
+
 impl Op for Relu {
     fn name(&self) -> &str {
         "Relu"
@@ -22,6 +32,9 @@ impl Op for Relu {
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
         let x = cx.require(0)?.clone();
         cx.set_type(0, x);
+        if let Some(value) = cx.value(0) {
+            cx.set_value(0, fold::unary(value, value.dtype, positive));
+        }
         Ok(())
     }
 
