@@ -4,7 +4,9 @@
 //! costs as much as an out-of-place one whose input nobody else keeps.
 
 use super::fold;
-use crate::{Autocast, Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
+use crate::{
+    Autocast, Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved,
+};
 use std::sync::Arc;
 
 /// `max(x, 0)`.
