@@ -27,6 +27,7 @@ pub mod depth_space;
 pub mod det;
 pub mod dft;
 pub mod dropout;
+pub mod einsum;
 pub mod expand;
 pub mod extremum;
 pub mod eye_like;
@@ -65,6 +66,7 @@ pub mod range;
 pub mod reduce;
 pub mod relu;
 pub mod reshape;
+pub mod resize;
 pub mod reverse_sequence;
 pub mod rnn;
 pub mod scaled_dot_product;
@@ -126,6 +128,7 @@ pub static ALL: &[&[OpSpec]] = &[
     det::SPECS,
     dft::SPECS,
     dropout::SPECS,
+    einsum::SPECS,
     expand::SPECS,
     extremum::SPECS,
     eye_like::SPECS,
@@ -164,6 +167,7 @@ pub static ALL: &[&[OpSpec]] = &[
     reduce::SPECS,
     relu::SPECS,
     reshape::SPECS,
+    resize::SPECS,
     reverse_sequence::SPECS,
     rnn::SPECS,
     scaled_dot_product::SPECS,
