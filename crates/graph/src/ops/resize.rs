@@ -104,7 +104,7 @@ fn scaled(dim: &Dim, factor: f64, fresh: impl Fn() -> Dim) -> Result<Dim, OpErro
 
 /// A float as a size, where it is one.
 fn whole(x: f64) -> Option<u64> {
-    (x >= 0.0 && x < 9.0e15 && x.fract() == 0.0).then_some(x as u64)
+    ((0.0..9.0e15).contains(&x) && x.fract() == 0.0).then_some(x as u64)
 }
 
 impl Resize {
