@@ -62,7 +62,7 @@ pub(crate) struct EstimateArgs {
     #[arg(long, value_name = "N", default_value = "auto", value_parser = typed::depth, help_heading = "Output")]
     pub(crate) depth: Depth,
     /// Show at most this many layers, the largest at the peak: a number or `all`
-    #[arg(long, value_name = "N", default_value = "20", value_parser = typed::top, help_heading = "Output")]
+    #[arg(long, value_name = "N", default_value = "30", value_parser = typed::top, help_heading = "Output")]
     pub(crate) top: usize,
 }
 

@@ -1,7 +1,9 @@
 //! Layers folded by module path, so that a table of a thousand layers fits on a screen and still re-adds to its totals.
 //!
-//! `encoder.layer.3.attention.query` at depth 3 belongs to `encoder.layer.3`. Without a depth it is the deepest at which
-//! everything fits. If there are still too many groups the largest at the peak stay, and the rest becomes one more group.
+//! `encoder.layer.3.attention.query` at depth 3 belongs to `encoder.layer.3`. Without a depth, groups are opened one after the
+//! other as long as everything still fits, first those with the most memory at the peak for each row they add; numbered
+//! siblings (`layer.0` to `layer.11`) only together. If there are too many groups the largest stay, and the rest becomes
+//! one more group.
 
 use crate::words;
 use memfit_engine::{Breakdown, LayerRow};
@@ -11,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How many components of a module path tell layers apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
-    /// As many as fit.
+    /// As many as fit, more where more memory is.
     #[default]
     Auto,
     /// This many.
@@ -51,12 +53,12 @@ pub struct Fold {
 /// Folds layers so that at most `top` groups are shown.
 pub fn fold(layers: &[LayerRow], depth: Depth, top: usize) -> Fold {
     let top = top.max(1);
-    let depth = match depth {
-        Depth::All => usize::MAX,
-        Depth::At(n) => n.max(1),
-        Depth::Auto => deepest_that_fits(layers, top),
+    let parts = match depth {
+        Depth::All => (0..layers.len()).map(|row| Part { depth: usize::MAX, rows: vec![row] }).collect(),
+        Depth::At(n) => split(layers, &(0..layers.len()).collect::<Vec<_>>(), n.max(1)),
+        Depth::Auto => open(layers, top),
     };
-    let mut groups = group(layers, depth);
+    let mut groups: Vec<Group> = parts.iter().map(|part| part.group(layers)).collect();
     if groups.len() <= top {
         return Fold { groups, other: None };
     }
@@ -79,41 +81,92 @@ pub fn fold(layers: &[LayerRow], depth: Depth, top: usize) -> Fold {
     Fold { groups, other: Some(other) }
 }
 
-fn deepest_that_fits(layers: &[LayerRow], top: usize) -> usize {
-    let longest = layers.iter().map(|l| components(&l.name).count()).max().unwrap_or(1);
-    let fits = |depth: &usize| {
-        let keys: BTreeSet<&str> = layers.iter().map(|l| prefix(&l.name, *depth)).collect();
-        keys.len() <= top
-    };
-    (1..=longest).take_while(fits).last().unwrap_or(1)
+/// Rows that have the first `depth` components of their paths in common.
+struct Part {
+    depth: usize,
+    rows: Vec<usize>,
 }
 
-fn group(layers: &[LayerRow], depth: usize) -> Vec<Group> {
+/// Splits rows by the first `depth` components, in order of appearance.
+fn split(layers: &[LayerRow], rows: &[usize], depth: usize) -> Vec<Part> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut groups: Vec<Group> = Vec::new();
-    for (i, layer) in layers.iter().enumerate() {
-        // One group per row where nothing is folded, even if two rows have one name.
-        let name = prefix(&layer.name, depth);
-        let at = match places.get(name) {
-            Some(at) if depth != usize::MAX => *at,
-            _ => {
-                places.insert(name, groups.len());
-                groups.push(Group { name: name.to_owned(), ..Group::default() });
-                groups.len() - 1
-            }
-        };
-        debug_assert!(depth != usize::MAX || at == i);
-        groups[at].absorb(&Group {
-            name: String::new(),
-            layers: 1,
-            ops: vec![(layer.op.clone(), 1)],
-            output_shapes: layer.output_shapes.clone(),
-            parameters: layer.parameters,
-            saved: layer.saved_bytes,
-            at_peak: layer.at_peak,
-        });
+    let mut parts: Vec<Part> = Vec::new();
+    for row in rows {
+        let at = *places.entry(prefix(&layers[*row].name, depth)).or_insert(parts.len());
+        if at == parts.len() {
+            parts.push(Part { depth, rows: Vec::new() });
+        }
+        parts[at].rows.push(*row);
     }
-    groups
+    parts
+}
+
+/// Opens parts as long as there are at most `top`.
+fn open(layers: &[LayerRow], top: usize) -> Vec<Part> {
+    let mut parts = split(layers, &(0..layers.len()).collect::<Vec<_>>(), 1);
+    while let Some(opened) = best_to_open(layers, &parts, top) {
+        parts = opened;
+    }
+    parts
+}
+
+/// The parts with one unit of them opened, where one fits: that with the most bytes for each row it adds.
+fn best_to_open(layers: &[LayerRow], parts: &[Part], top: usize) -> Option<Vec<Part>> {
+    let mut units: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (i, part) in parts.iter().enumerate() {
+        units.entry(part.unit(layers)).or_default().push(i);
+    }
+    let room = top.checked_sub(parts.len())?;
+    let worth = |members: &Vec<usize>| {
+        let of = || members.iter().map(|i| &parts[*i]);
+        let opened: usize = of().map(|p| split(layers, &p.rows, p.depth + 1).len()).sum();
+        let added = opened.saturating_sub(members.len());
+        let size = of().fold(0_u64, |n, p| n.saturating_add(p.size(layers)));
+        let each = u64::try_from(added).ok().and_then(|n| size.checked_div(n)).unwrap_or(u64::MAX);
+        (added <= room && of().any(|p| p.can_open(layers))).then_some(each)
+    };
+    let candidates = units.into_values().filter_map(|members| Some((worth(&members)?, members)));
+    let (_, members) = candidates.max_by_key(|(worth, members)| (*worth, std::cmp::Reverse(members[0])))?;
+    let open =
+        |(i, part): (usize, &Part)| split(layers, &part.rows, part.depth + usize::from(members.contains(&i)));
+    Some(parts.iter().enumerate().flat_map(open).collect())
+}
+
+impl Part {
+    fn name<'a>(&self, layers: &'a [LayerRow]) -> &'a str {
+        self.rows.first().map_or("", |row| prefix(&layers[*row].name, self.depth))
+    }
+
+    /// What is opened together: numbered siblings by their parent's name, anything else by its own.
+    fn unit<'a>(&self, layers: &'a [LayerRow]) -> &'a str {
+        let name = self.name(layers);
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        if stem.len() < name.len() && stem.ends_with(['.', '/']) { stem } else { name }
+    }
+
+    fn size(&self, layers: &[LayerRow]) -> u64 {
+        self.rows.iter().fold(0, |n, row| n.saturating_add(layers[*row].at_peak.allocated().0))
+    }
+
+    fn can_open(&self, layers: &[LayerRow]) -> bool {
+        self.rows.iter().any(|row| components(&layers[*row].name).nth(self.depth).is_some())
+    }
+
+    fn group(&self, layers: &[LayerRow]) -> Group {
+        let mut group = Group { name: self.name(layers).to_owned(), ..Group::default() };
+        for layer in self.rows.iter().map(|row| &layers[*row]) {
+            group.absorb(&Group {
+                name: String::new(),
+                layers: 1,
+                ops: layer.op.split('+').filter(|op| !op.is_empty()).map(|op| (op.to_owned(), 1)).collect(),
+                output_shapes: layer.output_shapes.clone(),
+                parameters: layer.parameters,
+                saved: layer.saved_bytes,
+                at_peak: layer.at_peak,
+            });
+        }
+        group
+    }
 }
 
 impl Group {
@@ -179,13 +232,22 @@ mod tests {
     fn paths_fold_at_a_depth_and_the_deepest_that_fits_is_chosen() {
         let rows = layers(&[("stem", 1), ("a.0.x", 2), ("a.0.y", 3), ("a.1.x", 4), ("/b/c/Conv", 5)]);
         assert_eq!(names(&fold(&rows, Depth::At(1), 9)), ["stem", "a", "/b"]);
-        assert_eq!(names(&fold(&rows, Depth::Auto, 4)), ["stem", "a.0", "a.1", "/b/c"]);
+        assert_eq!(names(&fold(&rows, Depth::Auto, 4)), ["stem", "a.0", "a.1", "/b/c/Conv"]);
         assert_eq!(names(&fold(&rows, Depth::Auto, 5)), ["stem", "a.0.x", "a.0.y", "a.1.x", "/b/c/Conv"]);
         let folded = fold(&rows, Depth::At(2), 9);
         assert_eq!(
             (folded.groups[1].layers, folded.groups[1].ops[0].1, folded.groups[1].parameters),
             (2, 2, 5)
         );
+    }
+
+    #[test]
+    fn the_largest_is_opened_first_and_numbered_siblings_together() {
+        let sizes = [("e.0.x", 5), ("e.0.y", 5), ("e.1.x", 5), ("e.1.y", 5), ("h.x", 1), ("h.y", 2)];
+        let at = |top| fold(&layers(&sizes), Depth::Auto, top);
+        assert_eq!(names(&at(3)), ["e.0", "e.1", "h"]);
+        assert_eq!(names(&at(4)), ["e.0", "e.1", "h.x", "h.y"]);
+        assert_eq!(names(&at(5)), ["e.0.x", "e.0.y", "e.1.x", "e.1.y", "h"]);
     }
 
     #[test]

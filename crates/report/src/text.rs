@@ -27,7 +27,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { width: 100, depth: Depth::Auto, top: 20, tensors: 8 }
+        Options { width: 100, depth: Depth::Auto, top: 30, tensors: 8 }
     }
 }
 

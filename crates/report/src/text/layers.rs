@@ -23,8 +23,8 @@ pub(super) fn write(out: &mut String, e: &Estimate, options: &Options) {
     let unit = Unit::of(saved_total.max(peak_total));
     let (saved, sizes, shares) = (unit.column(&saved), unit.column(&at_peak), shares(&at_peak));
     let mut table = Table::new(&[
-        Column::text("layer", 20),
-        Column::text("operators", 12).rank(1),
+        Column::text("layer", 30),
+        Column::text("operators", 12).end().rank(1),
         Column::text("output", 14).rank(2),
         Column::number("parameters"),
         Column::number("saved"),
@@ -84,11 +84,17 @@ pub(super) fn write_tensors(out: &mut String, e: &Estimate, options: &Options) {
     if shown.is_empty() {
         return;
     }
-    let mut sizes: Vec<Bytes> = shown.iter().map(|t| t.bytes).collect();
-    let rest = e.breakdown.allocated().saturating_sub(sizes.iter().copied().sum());
-    sizes.push(rest);
-    let unit = Unit::of(sizes.iter().copied().sum());
-    let (steps, shares) = (unit.column(&sizes), shares(&sizes));
+    // Equal tensors show equal sizes: what rounding leaves over is left to the rest.
+    let total = e.breakdown.allocated();
+    let unit = Unit::of(total);
+    let share = |bytes: Bytes| {
+        let (bytes, total) = (u128::from(bytes.0), u128::from(total.0.max(1)));
+        u64::try_from((bytes * 1000 + total / 2) / total).unwrap_or(u64::MAX)
+    };
+    let mut rows: Vec<(u64, u64)> = shown.iter().map(|t| (unit.round(t.bytes), share(t.bytes))).collect();
+    let listed: Bytes = shown.iter().map(|t| t.bytes).sum();
+    let left = |whole: u64, of: fn(&(u64, u64)) -> u64| whole.saturating_sub(rows.iter().map(of).sum());
+    rows.push((left(unit.round(total), |r| r.0), left(1000, |r| r.1)));
     let mut table = Table::new(&[
         Column::text("tensor", 16),
         Column::text("layer", 16).rank(2),
@@ -96,12 +102,12 @@ pub(super) fn write_tensors(out: &mut String, e: &Estimate, options: &Options) {
         Column::number(unit.name()),
         Column::number("%"),
     ]);
-    let rest = (rest > Bytes::ZERO).then(|| ["all others".to_owned(), String::new(), String::new()]);
+    let rest = (total > listed).then(|| ["all others".to_owned(), String::new(), String::new()]);
     let labels = shown
         .iter()
         .map(|t| [t.label.clone(), t.layer.clone(), words::category(t.category).to_owned()])
         .chain(rest);
-    for ((labels, size), share) in labels.zip(steps).zip(shares) {
+    for (labels, (size, share)) in labels.zip(rows) {
         let mut cells = labels.to_vec();
         cells.extend([unit.text(size), tenths(share)]);
         table.row(cells);

@@ -43,10 +43,10 @@ fn headline(out: &mut String, e: &Estimate, width: usize) {
     }
     let style = if e.unknown.is_empty() { HEAD } else { WARN };
     out.push_str(&format!("{HEAD}Peak{HEAD:#}  {style}{text}{style:#}\n"));
-    if p.reserved > Bytes::ZERO {
+    if e.breakdown.allocator > Bytes::ZERO {
         out.push_str(&format!("{INDENT}{reserved:>column$} reserved by the framework's allocator\n"));
     }
-    if p.device > Bytes::ZERO {
+    if e.breakdown.context > Bytes::ZERO {
         let range = if p.device_low < p.device_high {
             format!(", between {} and {}", p.device_low, p.device_high)
         } else {
@@ -93,11 +93,14 @@ fn breakdown(out: &mut String, e: &Estimate, width: usize) {
         out.push_str(&format!("{HEAD}{}{HEAD:#}\n", text.trim_end()));
     };
     totals(None, "allocated");
-    if e.peak.reserved > Bytes::ZERO {
+    if e.breakdown.allocator > Bytes::ZERO {
         totals(Some(("held by the allocator", e.breakdown.allocator)), "reserved");
     }
-    if e.peak.device > Bytes::ZERO {
+    if e.breakdown.context > Bytes::ZERO {
         totals(Some(("context and libraries", e.breakdown.context)), "on the device");
+    } else {
+        let more = "+ the CUDA context and what the allocator holds beyond tensors, not predicted here";
+        out.push_str(&format!("{NOTE}{more}{NOTE:#}\n"));
     }
 }
 

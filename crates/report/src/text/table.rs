@@ -10,6 +10,8 @@ pub(crate) struct Column {
     pub(crate) right: bool,
     /// Cells are shortened down to this width where the table is too wide; `None` where they never are.
     pub(crate) least: Option<usize>,
+    /// Whether cells lose their end instead of their middle.
+    pub(crate) end: bool,
     /// Columns of the highest rank are left out first where even that is too wide; those of rank 0 never are.
     pub(crate) rank: u8,
 }
@@ -17,7 +19,12 @@ pub(crate) struct Column {
 impl Column {
     /// Text, shortened down to `least`.
     pub(crate) const fn text(head: &'static str, least: usize) -> Column {
-        Column { head, right: false, least: Some(least), rank: 0 }
+        Column { head, right: false, least: Some(least), end: false, rank: 0 }
+    }
+
+    /// The same, shortened at the end: a list whose first items matter most.
+    pub(crate) const fn end(self) -> Column {
+        Column { end: true, ..self }
     }
 
     /// The same, left out where there is no room.
@@ -27,7 +34,7 @@ impl Column {
 
     /// A number, never shortened.
     pub(crate) const fn number(head: &'static str) -> Column {
-        Column { head, right: true, least: None, rank: 0 }
+        Column { head, right: true, least: None, end: false, rank: 0 }
     }
 }
 
@@ -107,7 +114,7 @@ impl Table {
             if *width == 0 {
                 continue;
             }
-            let cell = shorten(cell, *width);
+            let cell = if column.end { shorten_end(cell, *width) } else { shorten(cell, *width) };
             let pad = " ".repeat(width.saturating_sub(cell.width()));
             let (before, after) = if column.right { (&*pad, "") } else { ("", &*pad) };
             text.push_str(&format!("{before}{cell}{after}{GAP}"));
@@ -132,6 +139,14 @@ pub(crate) fn shorten(text: &str, width: usize) -> String {
     let front = take(text.chars(), room / 2);
     let back: String = take(text.chars().rev(), room - room / 2).chars().rev().collect();
     format!("{front}…{back}")
+}
+
+/// At most `width` columns wide, with an ellipsis at the end where something is left out.
+fn shorten_end(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    format!("{}…", take(text.chars(), width.saturating_sub(1)).trim_end())
 }
 
 fn take(chars: impl Iterator<Item = char>, width: usize) -> String {
@@ -187,6 +202,7 @@ mod tests {
         assert_eq!(shorten("日本語日本語", 9), "日本…本語");
         assert_eq!(shorten("abc", 3), "abc");
         assert_eq!(shorten("abc", 0), "…");
+        assert_eq!((&*shorten_end("Conv×3 Relu", 8), &*shorten_end("日本語", 4)), ("Conv×3…", "日…"));
         assert_eq!(printable("a\u{1b}[31mb\n"), "a\u{fffd}[31mb\u{fffd}");
     }
 }

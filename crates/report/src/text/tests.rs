@@ -61,8 +61,8 @@ fn a_report_reads_from_the_peak_down() {
         tensor                     layer       what it is            MiB     %
         /features.2/Conv_output_0  features.2  activations           4.0  32.7
         /features.0/Conv_output_0  features.0  activations           2.0  16.4
-        threshold_backward         features.0  activation gradients  2.0  16.3
-        all others                                                   4.2  34.6
+        threshold_backward         features.0  activation gradients  2.0  16.4
+        all others                                                   4.2  34.5
 
         Assumptions
         - the loss is cross-entropy over 10 classes: output `logits` has shape 8x10
