@@ -1,5 +1,7 @@
 //! What the benches share.
 
+use memfit_engine::Model;
+
 /// How long the transformers are.
 pub(crate) const NODES: [usize; 4] = [1250, 2500, 5000, 10000];
 
@@ -7,4 +9,11 @@ pub(crate) const NODES: [usize; 4] = [1250, 2500, 5000, 10000];
 #[allow(dead_code)]
 pub(crate) fn resnet50() -> Option<Vec<u8>> {
     std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/models/resnet50.onnx")).ok()
+}
+
+/// The model in a file.
+#[allow(dead_code)]
+pub(crate) fn model(bytes: &[u8]) -> Model {
+    let imported = memfit_onnx::import(bytes).unwrap_or_else(|problems| panic!("{problems:?}"));
+    Model::new(imported.graph, "bench", "onnx", imported.operators)
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every check, one after the other, all failures listed at the end.
 
 use crate::command::{cargo, root, shown, succeeds, watched};
-use crate::{setup, tidy, tree};
+use crate::{lab, setup, tidy, tree};
 use anyhow::{Result, bail};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -51,6 +51,11 @@ const CHECKS: &[Check] = &[
         let mut doc = cargo();
         doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         command(&mut doc)
+    }),
+    ("wasm", || {
+        let mut build = cargo();
+        build.args(["build", "--profile", "quick", "--target", setup::WASM, "--package", "memfit-parity"]);
+        Ok(one(command(&mut build)?.failed == 0 && lab::run("parity", &[])?))
     }),
 ];
 

@@ -6,6 +6,7 @@
 
 mod checks;
 mod command;
+mod lab;
 mod setup;
 mod tidy;
 mod tree;
@@ -24,11 +25,15 @@ struct Cli {
 enum Task {
     /// Sets up what is missing, runs every check and lists all that failed
     Test(checks::Options),
+    /// Compares estimates with the frameworks' own numbers and writes docs/accuracy.md (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Accuracy(lab::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Test(options) => checks::run(&options),
+        Task::Accuracy(arguments) => lab::run("accuracy", &arguments.all),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -29,6 +29,12 @@ const RULES: &[Rule] = &[
         core: false,
         may_use: &["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-report"],
     },
+    Rule { package: "memfit-parity", core: true, may_use: &["memfit-wasm"] },
+    Rule {
+        package: "lab",
+        core: false,
+        may_use: &["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-wasm"],
+    },
     Rule { package: "memfit-bench-models", core: false, may_use: &[] },
     Rule { package: "xtask", core: false, may_use: &[] },
 ];

@@ -1,0 +1,106 @@
+//! A plan as a page sends it: the words of the JSON report, read back.
+
+use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
+use memfit_graph::Binding;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The words of an enum of the engine, which itself knows nothing of JSON.
+macro_rules! words {
+    ($($engine:ident as $name:ident { $($variant:ident),* })*) => {$(
+        #[derive(Clone, Copy, Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        enum $name { $($variant),* }
+
+        impl From<$name> for $engine {
+            fn from(word: $name) -> $engine {
+                match word { $($name::$variant => $engine::$variant),* }
+            }
+        }
+    )*};
+}
+
+words! {
+    Framework as FrameworkWord { Pytorch, Tensorflow, Burn }
+    Precision as PrecisionWord { Fp32, MixedFp16, MixedBf16, Fp16, Bf16 }
+    Mode as ModeWord { Train, Infer }
+    OptimizerImpl as OptimizerImplWord { Foreach, Fused, Loop }
+    Checkpoint as CheckpointWord { None, Block, Full }
+    Loss as LossWord { Auto, CrossEntropy, Mse, Bce, None }
+}
+
+/// What may be said; what is not said is the engine's default.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Request {
+    batch_size: Option<u64>,
+    set: BTreeMap<String, u64>,
+    input: BTreeMap<String, Vec<u64>>,
+    framework: Option<FrameworkWord>,
+    precision: Option<PrecisionWord>,
+    mode: Option<ModeWord>,
+    optimizer: Option<String>,
+    optimizer_impl: Option<OptimizerImplWord>,
+    weight_decay: Option<bool>,
+    accumulate: Option<u32>,
+    checkpoint: Option<CheckpointWord>,
+    freeze: Option<Vec<String>>,
+    keep_gradients: Option<bool>,
+    loss: Option<LossWord>,
+    ema: Option<bool>,
+    master_weights: Option<bool>,
+    as_fake_tensors: Option<bool>,
+    assume_batchnorm: Option<bool>,
+}
+
+/// Reads a plan and the sizes that come with it.
+pub(crate) fn read(text: &str) -> Result<(Plan, Binding), String> {
+    let request: Request = serde_json::from_str(text).map_err(|e| format!("plan: {e}"))?;
+    let binding = Binding {
+        symbols: request.set,
+        shapes: request.input,
+        batch: request.batch_size,
+        ..Binding::default()
+    };
+    let d = Plan::default();
+    let plan = Plan {
+        framework: request.framework.map_or(d.framework, Into::into),
+        precision: request.precision.map_or(d.precision, Into::into),
+        mode: request.mode.map_or(d.mode, Into::into),
+        optimizer: request.optimizer.unwrap_or(d.optimizer),
+        optimizer_impl: request.optimizer_impl.map_or(d.optimizer_impl, Into::into),
+        weight_decay: request.weight_decay.unwrap_or(d.weight_decay),
+        accumulate: request.accumulate.unwrap_or(d.accumulate),
+        checkpoint: request.checkpoint.map_or(d.checkpoint, Into::into),
+        freeze: request.freeze.unwrap_or(d.freeze),
+        keep_gradients: request.keep_gradients.unwrap_or(d.keep_gradients),
+        loss: request.loss.map_or(d.loss, Into::into),
+        ema: request.ema.unwrap_or(d.ema),
+        master_weights: request.master_weights.unwrap_or(d.master_weights),
+        as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
+        assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
+    };
+    Ok((plan, binding))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_the_report() {
+        let (plan, binding) = read(
+            r#"{"batch_size": 8, "precision": "mixed-bf16", "loss": "cross-entropy", "set": {"seq": 128}}"#,
+        )
+        .unwrap();
+        assert_eq!((plan.precision, plan.loss), (Precision::MixedBf16, Loss::CrossEntropy));
+        assert_eq!((binding.batch, binding.symbols["seq"]), (Some(8), 128));
+        assert_eq!(read("{}").unwrap().0, Plan::default());
+    }
+
+    #[test]
+    fn a_misspelled_key_or_word_is_named() {
+        assert!(read(r#"{"batchsize": 8}"#).unwrap_err().contains("batchsize"));
+        assert!(read(r#"{"precision": "half"}"#).unwrap_err().contains("half"));
+    }
+}

@@ -1,0 +1,202 @@
+//! One estimate beside one reference.
+
+use super::reference::{Case, Reference, Run};
+use memfit_engine::{Estimate, Model, Phase, Plan};
+use memfit_graph::{Binding, Problem};
+use serde::Serialize;
+use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+/// What the framework says and what memfit says.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Pair {
+    pub(super) reference: u64,
+    pub(super) estimate: u64,
+}
+
+impl Pair {
+    /// The error as a share of the reference.
+    pub(super) fn error(self) -> f64 {
+        if self.reference == self.estimate {
+            return 0.0;
+        }
+        (self.estimate as f64 - self.reference as f64) / (self.reference as f64).max(1.0)
+    }
+}
+
+/// A comparison of one step.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub(super) model: String,
+    /// Which export of the model was read.
+    pub(super) export: String,
+    pub(super) batch: u64,
+    pub(super) precision: String,
+    pub(super) optimizer: String,
+    pub(super) peak: Pair,
+    pub(super) phase: (String, String),
+    /// By the reference's names: what is alive at the peak.
+    pub(super) breakdown: Vec<(&'static str, Pair)>,
+    pub(super) saved: Pair,
+    pub(super) parameters: Pair,
+    /// Operators without a rule.
+    pub(super) unknown: Vec<String>,
+}
+
+/// Everything that was compared for one model.
+pub(super) struct Compared {
+    pub(super) model: String,
+    pub(super) export: String,
+    pub(super) rows: Vec<Row>,
+    /// The steps that could not be estimated, and why.
+    pub(super) failures: Vec<(String, String)>,
+}
+
+/// The exports in the order of preference: those that keep what training needs come first.
+const EXPORTS: [&str; 5] = ["ts_train", "dyn_train_noopt", "dyn_train", "ts_eval", "dyn_eval"];
+
+/// The model's file in a folder: `model.export.onnx`, or `model.onnx`.
+pub(super) fn find(folder: &Path, model: &str, export: Option<&str>) -> Option<(String, PathBuf)> {
+    let plain = (String::new(), folder.join(format!("{model}.onnx")));
+    let named = |export: &str| (export.to_owned(), folder.join(format!("{model}.{export}.onnx")));
+    let mut candidates: Vec<_> = match export {
+        Some(export) => vec![named(export)],
+        None => EXPORTS.iter().map(|e| named(e)).collect(),
+    };
+    candidates.push(plain);
+    candidates.into_iter().find(|(_, path)| path.exists())
+}
+
+/// Compares every step of a reference that `wanted` accepts.
+pub(super) fn compare(
+    reference: &Reference,
+    export: String,
+    path: &Path,
+    wanted: &(dyn Fn(&str) -> bool + Sync),
+) -> Compared {
+    let mut compared =
+        Compared { model: reference.model.clone(), export, rows: Vec::new(), failures: Vec::new() };
+    let key = |case: &Case, run: &Run| {
+        format!("{} b{} {} {}", reference.model, case.batch, case.precision, run.optimizer)
+    };
+    if !reference.cases.iter().any(|c| c.runs.iter().any(|r| wanted(&key(c, r)))) {
+        return compared;
+    }
+    let model = match load(path) {
+        Ok(model) => model,
+        Err(why) => {
+            compared.failures.push((reference.model.clone(), why));
+            return compared;
+        }
+    };
+    for case in &reference.cases {
+        for run in case.runs.iter().filter(|run| wanted(&key(case, run))) {
+            let estimate = plan(reference, case, run, &compared.export)
+                .ok_or_else(|| format!("memfit has no precision `{}`", case.precision))
+                .and_then(|plan| caught(|| model.estimate(&binding(&model, case), &plan)));
+            match estimate {
+                Ok(estimate) => compared.rows.push(row(reference, case, run, &compared.export, &estimate)),
+                Err(why) => compared.failures.push((key(case, run), why)),
+            }
+        }
+    }
+    compared
+}
+
+fn load(path: &Path) -> Result<Model, String> {
+    let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let imported = caught(|| memfit_onnx::import(&bytes))?;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    Ok(Model::new(imported.graph, name.as_ref(), "onnx", imported.operators))
+}
+
+/// The result, with problems as text; a panic is a problem too, and says where it happened.
+fn caught<T>(work: impl FnOnce() -> Result<T, Vec<Problem>>) -> Result<T, String> {
+    thread_local!(static PLACE: RefCell<String> = const { RefCell::new(String::new()) });
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        std::panic::set_hook(Box::new(|info| PLACE.set(info.to_string().replace('\n', " "))));
+    });
+    match std::panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result.map_err(|problems| joined(&problems)),
+        Err(_) => Err(PLACE.take()),
+    }
+}
+
+fn joined(problems: &[Problem]) -> String {
+    let shown: Vec<String> = problems.iter().take(3).map(ToString::to_string).collect();
+    let more = problems.len().saturating_sub(3);
+    format!("{}{}", shown.join("; "), if more > 0 { format!("; and {more} more") } else { String::new() })
+}
+
+fn binding(model: &Model, case: &Case) -> Binding {
+    let mut binding = Binding { batch: Some(case.batch), ..Binding::default() };
+    for id in &model.graph().inputs {
+        let name = &*model.graph().tensor(*id).name;
+        if let Some(shape) = case.input_shapes.get(name) {
+            binding.shapes.insert(name.to_owned(), shape.clone());
+        }
+    }
+    binding
+}
+
+fn plan(reference: &Reference, case: &Case, run: &Run, export: &str) -> Option<Plan> {
+    let (optimizer, optimizer_impl, weight_decay) = run.optimizer();
+    Some(Plan {
+        precision: case.precision()?,
+        optimizer: optimizer.to_owned(),
+        optimizer_impl,
+        weight_decay,
+        loss: reference.loss(),
+        as_fake_tensors: true,
+        assume_batchnorm: export.contains("eval"),
+        ..Plan::default()
+    })
+}
+
+fn row(reference: &Reference, case: &Case, run: &Run, export: &str, estimate: &Estimate) -> Row {
+    let b = &estimate.breakdown;
+    // The reference calls all that forward made an activation, and all that backward made beside gradients temporary.
+    let passing = (b.activation_gradients + b.transients + b.workspace).0;
+    let (act, temp) = match estimate.peak.phase {
+        Phase::Setup | Phase::Forward => (b.activations.0 + passing, 0),
+        Phase::Backward | Phase::OptimizerStep => (b.activations.0, passing),
+    };
+    let theirs = |name: &str| run.breakdown_at_peak.get(name).copied();
+    // Where the optimizer's step is the peak, the reference counts its temporaries with its state, and apart too.
+    let state = theirs("opt_state").or(theirs("opt"));
+    let temporaries = theirs("temp").unwrap_or(0) + theirs("opt_temporaries").unwrap_or(0);
+    let breakdown = [
+        ("param", theirs("param"), b.parameters.0),
+        ("buffer", theirs("buffer"), b.buffers.0),
+        ("grad", theirs("grad"), b.gradients.0),
+        ("act", theirs("act"), act),
+        ("temp", Some(temporaries), temp),
+        ("opt", state, b.optimizer.0),
+        ("oth", theirs("oth"), b.inputs.0),
+    ];
+    let phase = match estimate.peak.phase {
+        Phase::Setup => "setup",
+        Phase::Forward => "forward",
+        Phase::Backward => "backward",
+        Phase::OptimizerStep => "optimizer_step",
+    };
+    Row {
+        model: reference.model.clone(),
+        export: export.to_owned(),
+        batch: case.batch,
+        precision: case.precision.clone(),
+        optimizer: run.optimizer.clone(),
+        peak: Pair { reference: run.peak_bytes, estimate: estimate.peak.allocated.0 },
+        phase: (run.peak_phase.clone(), phase.to_owned()),
+        breakdown: breakdown
+            .into_iter()
+            .map(|(name, theirs, ours)| (name, Pair { reference: theirs.unwrap_or(0), estimate: ours }))
+            .collect(),
+        saved: Pair { reference: case.saved_for_backward.bytes, estimate: estimate.saved_for_backward.0 },
+        parameters: Pair { reference: reference.params.numel, estimate: estimate.model.parameters_trainable },
+        unknown: estimate.unknown.clone(),
+    }
+}

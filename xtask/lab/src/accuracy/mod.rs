@@ -1,0 +1,188 @@
+//! `cargo xtask accuracy`: estimates beside what the framework itself allocates.
+//!
+//! The references are PyTorch's own numbers, byte by byte (`models/reference`), for the models in `models/`. Where a
+//! larger collection lies beside the repository it is compared as well.
+
+mod compare;
+mod page;
+mod reference;
+mod summary;
+
+use anyhow::{Result, bail};
+use compare::{Compared, Row};
+use reference::Reference;
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only steps whose `model bBATCH PRECISION OPTIMIZER` contains this; several must all match
+    #[arg(long, value_name = "SUBSTR")]
+    filter: Vec<String>,
+    /// The export to read (`ts_eval`) instead of the best one
+    #[arg(long)]
+    variant: Option<String>,
+    /// Shows the steps with the largest errors, with what is alive at their peaks
+    #[arg(long, value_name = "N")]
+    worst: Option<usize>,
+    /// Prints one JSON object a step instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Only the larger collection beside the repository
+    #[arg(long)]
+    shared: bool,
+    /// Leaves docs/accuracy.md as it is; implied by a choice of steps
+    #[arg(long)]
+    no_docs: bool,
+}
+
+/// Where references and the models they are about lie.
+struct Source {
+    title: &'static str,
+    about: &'static str,
+    models: PathBuf,
+    references: Vec<Reference>,
+}
+
+/// A source with all that was compared.
+struct Section {
+    title: &'static str,
+    about: &'static str,
+    compared: Vec<Compared>,
+    /// Models without a file to read.
+    absent: Vec<String>,
+}
+
+/// Prints and writes the tables; whether everything could be estimated.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let sources = sources(options)?;
+    if sources.is_empty() {
+        bail!("there are no references: neither models/reference nor ../shared/truth/pytorch");
+    }
+    let sections: Vec<Section> = sources.iter().map(|source| compare_all(source, options)).collect();
+    for section in &sections {
+        print(section, options)?;
+    }
+    let chosen = !options.filter.is_empty() || options.variant.is_some() || options.shared;
+    if !chosen && !options.no_docs && !options.json {
+        page::write(&sections)?;
+    }
+    Ok(sections.iter().all(|s| s.compared.iter().all(|c| c.failures.is_empty())))
+}
+
+fn sources(options: &Options) -> Result<Vec<Source>> {
+    let root = crate::root();
+    let mut sources = Vec::new();
+    let own = root.join("models/reference/pytorch.json");
+    if own.exists() && !options.shared {
+        let references = reference::read(&own)?;
+        sources.push(Source {
+            title: "The models of this repository",
+            about: "Files in `models/`, numbers in `models/reference/pytorch.json`; anyone can repeat this table.\n",
+            models: root.join("models"),
+            references,
+        });
+    }
+    let shared = root.join("../shared");
+    if shared.join("truth/pytorch").exists() {
+        let mut references = reference::read_all(&shared.join("truth/pytorch"))?;
+        references.retain(Reference::is_cuda);
+        sources.push(Source {
+            title: "A larger collection",
+            about: "Torchvision, timm and transformers models that are too many to keep here, exported and measured in the same \
+                way (torch 2.15.0); compared where `../shared` lies beside the repository.\n",
+            models: shared.join("corpus/onnx"),
+            references,
+        });
+    }
+    Ok(sources)
+}
+
+/// Compares every model of a source, on all cores.
+fn compare_all(source: &Source, options: &Options) -> Section {
+    let wanted = |key: &str| options.filter.iter().all(|part| key.contains(part.as_str()));
+    let mut absent = Vec::new();
+    let mut jobs = Vec::new();
+    for reference in &source.references {
+        match compare::find(&source.models, &reference.model, options.variant.as_deref()) {
+            Some((export, path)) => jobs.push((reference, export, path)),
+            None => absent.push(reference.model.clone()),
+        }
+    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((at, (reference, export, path))) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            jobs.get(at).map(|job| (at, job))
+        } {
+            done.push((at, compare::compare(reference, export.clone(), path, &wanted)));
+        }
+        done
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut done: Vec<(usize, Compared)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|w| w.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    done.sort_by_key(|(at, _)| *at);
+    let compared = done.into_iter().map(|(_, compared)| compared).collect();
+    Section { title: source.title, about: source.about, compared, absent }
+}
+
+fn print(section: &Section, options: &Options) -> Result<()> {
+    let rows: Vec<&Row> = section.compared.iter().flat_map(|c| &c.rows).collect();
+    if options.json {
+        for row in rows {
+            println!("{}", serde_json::to_string(row)?);
+        }
+        return Ok(());
+    }
+    println!("{}\n", section.title);
+    print!(
+        "{}\n{}",
+        summary::aligned(&summary::models(&section.compared)),
+        summary::aligned(&summary::totals(&rows))
+    );
+    if let Some(count) = options.worst {
+        print_worst(rows, count);
+    }
+    let failed: usize = section.compared.iter().map(|c| c.failures.len()).sum();
+    if failed > 0 {
+        println!("\nnot estimated: {failed}");
+    }
+    for compared in &section.compared {
+        // The same reason for every step of a model is told once.
+        let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (step, why) in &compared.failures {
+            reasons.entry(why).or_default().push(step);
+        }
+        for (why, steps) in reasons {
+            println!("  {} ({} steps): {why}", steps.first().unwrap_or(&""), steps.len());
+        }
+    }
+    if !section.absent.is_empty() {
+        println!("\nno file for: {}", section.absent.join(", "));
+    }
+    println!();
+    Ok(())
+}
+
+fn print_worst(mut rows: Vec<&Row>, count: usize) {
+    rows.sort_by(|a, b| b.peak.error().abs().total_cmp(&a.peak.error().abs()));
+    for row in rows.into_iter().take(count) {
+        println!("\n{} b{} {} {}", row.model, row.batch, row.precision, row.optimizer);
+        println!("  peak in {}, estimated in {}", row.phase.0, row.phase.1);
+        if !row.unknown.is_empty() {
+            println!("  without a rule: {}", row.unknown.join(", "));
+        }
+        let named = [("peak", row.peak), ("saved", row.saved)];
+        for (name, pair) in named.into_iter().chain(row.breakdown.iter().copied()) {
+            let difference = i128::from(pair.estimate) - i128::from(pair.reference);
+            let error = summary::share(pair.error());
+            println!("  {name:<7} {:>15} {:>15} {difference:>+14} {error:>9}", pair.reference, pair.estimate);
+        }
+    }
+}

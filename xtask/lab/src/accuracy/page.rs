@@ -1,0 +1,36 @@
+//! `docs/accuracy.md`.
+
+use super::Section;
+use super::compare::Row;
+use super::summary::{markdown, models, totals};
+use anyhow::{Context, Result};
+
+const HEAD: &str = "\
+# Accuracy
+
+Written by `cargo xtask accuracy`.
+
+The reference is PyTorch itself: one training step on fake tensors of the device `cuda`, every allocation followed, each
+storage rounded up to 512 bytes as PyTorch's allocator does. *Peak* is the largest number of allocated bytes over the
+step (parameters, gradients, optimizer state, activations, inputs); *saved* is what autograd holds at the end of forward.
+Errors are absolute, as a share of the reference: the median, the error that 95 % of the steps do not exceed, the largest, and how
+many are exact to the byte. What a GPU holds on top (driver context, libraries' scratch memory, the allocator's slack) is not in these
+numbers.
+";
+
+/// Writes the page.
+pub(super) fn write(sections: &[Section]) -> Result<()> {
+    let mut text = HEAD.to_owned();
+    for section in sections {
+        let rows: Vec<&Row> = section.compared.iter().flat_map(|c| &c.rows).collect();
+        let failed: usize = section.compared.iter().map(|c| c.failures.len()).sum();
+        text += &format!("\n## {}\n\n{}\n{}", section.title, section.about, markdown(&totals(&rows)));
+        if failed > 0 {
+            text += &format!("\nNot estimated: {failed}.\n");
+        }
+        text += &format!("\n{}", markdown(&models(&section.compared)));
+    }
+    let path = crate::root().join("docs/accuracy.md");
+    std::fs::create_dir_all(crate::root().join("docs"))?;
+    std::fs::write(&path, text).with_context(|| path.display().to_string())
+}
