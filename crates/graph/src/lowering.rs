@@ -153,6 +153,9 @@ pub struct Call {
     pub scratch: Vec<(Vec<u64>, DType)>,
     /// Tensors that live only while the backward function runs.
     pub backward_scratch: Vec<(Vec<u64>, OutDtype)>,
+    /// Tensors that live only inside of a kernel that the backward function calls. A run on fake tensors, which computes
+    /// nothing, does not have them.
+    pub backward_workspace: Vec<(Vec<u64>, OutDtype)>,
 }
 
 impl Call {
@@ -167,6 +170,7 @@ impl Call {
             grads: Vec::new(),
             scratch: Vec::new(),
             backward_scratch: Vec::new(),
+            backward_workspace: Vec::new(),
         }
     }
 
@@ -204,6 +208,12 @@ impl Call {
     /// Adds a tensor that lives only while the backward function runs.
     pub fn backward_scratch(mut self, shape: &[u64], dtype: OutDtype) -> Call {
         self.backward_scratch.push((shape.to_vec(), dtype));
+        self
+    }
+
+    /// Adds a tensor that lives only inside of a kernel that the backward function calls.
+    pub fn backward_workspace(mut self, shape: &[u64], dtype: OutDtype) -> Call {
+        self.backward_workspace.push((shape.to_vec(), dtype));
         self
     }
 }

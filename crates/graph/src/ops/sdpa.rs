@@ -167,7 +167,10 @@ fn math(
     }
     let shape = scores.shape.clone();
     let softmax = Call::new("_safe_softmax").input(scores.operand, Grad::New).scratch(&shape, DType::Bool);
-    let softmax = softmax.output(&shape, OutDtype::Like(0), Place::New).saves([Saved::Output(0)]);
+    let softmax = softmax
+        .output(&shape, OutDtype::Like(0), Place::New)
+        .saves([Saved::Output(0)])
+        .backward_workspace(&shape, OutDtype::Like(0));
     let mut weights = Traced::of(l, softmax, &shape, &[&scores]);
     if options.dropout && l.training {
         let call = Call::new("native_dropout")

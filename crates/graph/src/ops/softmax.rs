@@ -1,6 +1,7 @@
 //! Softmax, LogSoftmax. ONNX 1, 11, 13; Keras `Softmax`, `activation="log_softmax"`.
 //!
-//! Both keep their **output** (derivatives.yaml: `_softmax_backward_data(grad, result, dim, self.scalar_type())`). Under autocast
+//! Both keep their **output** (derivatives.yaml: `_softmax_backward_data(grad, result, dim, self.scalar_type())`). The CUDA kernel of
+//! softmax's backward, not of log_softmax's, begins with `grad * output` (cuda/SoftMax.cu). Under autocast
 //! the result is float32: bfloat16 is cast up before, float16 is read by the kernel as it is (aten/src/ATen/native/SoftMax.cpp,
 //! `half_to_float`). Before opset 13 the operator flattens its input to a matrix at `axis` (default 1); shapes are the same.
 
@@ -75,11 +76,14 @@ impl Op for Softmax {
         } else {
             (Autocast::Fp32, OutDtype::Promoted)
         };
-        let call = Call::new(if self.log { "_log_softmax" } else { "_softmax" })
+        let mut call = Call::new(if self.log { "_log_softmax" } else { "_softmax" })
             .autocast(autocast)
             .input(Operand::Input(0), Grad::New)
             .output(l.out_shape(0), dtype, Place::New)
             .saves([Saved::Output(0)]);
+        if !self.log {
+            call = call.backward_workspace(l.out_shape(0), dtype);
+        }
         l.finish(call);
     }
 }

@@ -156,6 +156,9 @@ impl<M: Machine> Backward<'_, M> {
         for (shape, dtype) in &node.scratch {
             scratch.push(self.tape().new_storage(shape, *dtype, Category::Transient, node.function));
         }
+        for (shape, dtype) in node.workspace.iter().filter(|_| !self.options.as_fake_tensors) {
+            scratch.push(self.machine.tape().new_storage(shape, *dtype, Category::Workspace, node.function));
+        }
         if WANT_CONTIGUOUS.contains(&node.function) && !is_plain(&first) {
             scratch.push(self.tape().new_storage(
                 &first.shape,

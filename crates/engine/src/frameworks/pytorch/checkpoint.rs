@@ -109,6 +109,7 @@ impl Runner<'_> {
             outputs: outputs.iter().map(|t| (self.tape.tensor(*t).meta(), Place::New)).collect(),
             saved: saved.into(),
             scratch: Vec::new(),
+            workspace: Vec::new(),
             segment: u32::try_from(index).ok(),
         };
         self.tape.nodes.push(node);

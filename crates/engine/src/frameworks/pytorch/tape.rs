@@ -77,6 +77,8 @@ pub(super) struct Node {
     pub(super) outputs: SmallVec<[(Meta, Place); 1]>,
     pub(super) saved: SmallVec<[StorageId; 4]>,
     pub(super) scratch: Vec<(Vec<u64>, DType)>,
+    /// Inside of the kernels that backward calls.
+    pub(super) workspace: Vec<(Vec<u64>, DType)>,
     /// The checkpointed segment that this node stands for.
     pub(super) segment: Option<u32>,
 }
@@ -322,6 +324,14 @@ impl Tape {
                 saved.push(t.storage);
             }
         }
+        let sized = |list: &[(Vec<u64>, OutDtype)]| {
+            let dtype = |dtype: &OutDtype| match dtype {
+                OutDtype::Promoted => promoted,
+                OutDtype::Like(i) => inputs.get(*i).map_or(promoted, |t| self.tensor(*t).dtype),
+                OutDtype::Is(dtype) => *dtype,
+            };
+            list.iter().map(|(shape, d)| (shape.clone(), dtype(d))).collect()
+        };
         let node = Node {
             function: call.function,
             layer: self.memory.layer,
@@ -340,18 +350,8 @@ impl Tape {
                 .zip(&call.outputs)
                 .map(|(t, o)| (self.tensor(*t).meta(), o.place.clone()))
                 .collect(),
-            scratch: call
-                .backward_scratch
-                .iter()
-                .map(|(shape, dtype)| {
-                    let dtype = match dtype {
-                        OutDtype::Promoted => promoted,
-                        OutDtype::Like(i) => inputs.get(*i).map_or(promoted, |t| self.tensor(*t).dtype),
-                        OutDtype::Is(dtype) => *dtype,
-                    };
-                    (shape.clone(), dtype)
-                })
-                .collect(),
+            scratch: sized(&call.backward_scratch),
+            workspace: sized(&call.backward_workspace),
             saved,
             segment: None,
         };
