@@ -1,1 +1,137 @@
 //! `memfit estimate`.
+
+use crate::models::Builder;
+use crate::{file, memfit, memfit_with_input, schema};
+use serde_json::Value;
+use std::path::Path;
+
+/// The estimate as JSON, checked against the schema and for sums.
+fn estimate(args: &[&str]) -> Value {
+    let run = memfit(&[&["estimate"], args, &["--format", "json"]].concat());
+    assert_eq!((run.code, &*run.err), (0, ""), "{args:?}");
+    let json = run.json();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/estimate.schema.json");
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(schema::problems(&schema, &schema, &json, ""), [""; 0], "{args:?}");
+    assert_sums(&json);
+    json
+}
+
+/// Categories re-add to the peak, and layers to the categories.
+fn assert_sums(json: &Value) {
+    let state = |v: &Value| v.as_object().unwrap().clone();
+    let number = |v: &Value| v.as_u64().unwrap();
+    let (peak, breakdown) = (&json["peak"], state(&json["breakdown"]));
+    let process = ["allocator_bytes", "context_bytes"];
+    let tensors: u64 =
+        breakdown.iter().filter(|(k, _)| !process.contains(&&***k)).map(|(_, v)| number(v)).sum();
+    assert_eq!(tensors, number(&peak["allocated_bytes"]));
+    assert_eq!(tensors + number(&breakdown["allocator_bytes"]), number(&peak["reserved_bytes"]));
+    assert_eq!(breakdown.values().map(number).sum::<u64>(), number(&peak["device_bytes"]));
+    let layers = json["layers"].as_array().unwrap();
+    for (category, total) in &breakdown {
+        let sum: u64 = layers.iter().filter_map(|l| l["at_peak"].get(category)).map(number).sum();
+        assert!(sum == number(total) || process.contains(&&**category), "{category}: {sum} of {total}");
+    }
+    let saved: u64 = layers.iter().map(|l| number(&l["saved_bytes"])).sum();
+    assert_eq!(saved, number(&json["saved_for_backward_bytes"]));
+    let parameters: u64 = layers.iter().map(|l| number(&l["parameters"])).sum();
+    let model = &json["model"];
+    assert_eq!(parameters, number(&model["parameters_trainable"]) + number(&model["parameters_frozen"]));
+}
+
+fn peak(json: &Value) -> u64 {
+    json["peak"]["allocated_bytes"].as_u64().unwrap()
+}
+
+#[test]
+fn a_small_model_is_what_a_hand_count_says() {
+    let model = file("estimate_hand.onnx", &Builder::conv().bytes());
+    let json = estimate(&[&model, "-b", "2", "--loss", "none"]);
+    assert_eq!(json["model"]["parameters_trainable"], 4 * 3 * 3 * 3 + 4);
+    assert_eq!(json["plan"]["batch_size"], 2);
+    // Autograd keeps the convolution's input (2*3*8*8 floats) and the result of the ReLU (2*4*8*8).
+    assert_eq!(json["saved_for_backward_bytes"], (2 * 3 * 8 * 8 + 2 * 4 * 8 * 8) * 4);
+    let bytes = |key: &str| json["breakdown"][key].as_u64().unwrap();
+    // 432 bytes of weights and 16 of biases, each rounded up to a block of 512; Adam keeps two of each.
+    assert_eq!((bytes("parameters_bytes"), bytes("optimizer_bytes")), (1024, 2048));
+}
+
+#[test]
+fn a_batch_is_the_same_however_it_is_given() {
+    let model = file("estimate_ways.onnx", &Builder::conv().bytes());
+    let by_flag = estimate(&[&model, "-b", "4"]);
+    assert_eq!(estimate(&[&model, "--set", "batch=4"]), by_flag);
+    assert_eq!(estimate(&[&model, "--input", "x:4x3x8x8"]), by_flag);
+    assert!(peak(&estimate(&[&model, "-b", "64"])) > peak(&by_flag));
+}
+
+#[test]
+fn plan_flags_reach_the_estimate() {
+    let model = file("estimate_plan.onnx", &Builder::conv().bytes());
+    let base = ["-b", "64"];
+    let with = |flags: &[&str]| estimate(&[&[&*model], &base[..], flags].concat());
+    let default = peak(&with(&[]));
+    assert!(peak(&with(&["--mode", "infer"])) < default);
+    assert!(peak(&with(&["--optimizer", "SGD"])) < default);
+    assert!(peak(&with(&["--precision", "bfloat16"])) < default);
+    assert_eq!(with(&["--precision", "amp"])["plan"]["precision"], "mixed-fp16");
+    let frozen = with(&["--freeze", "conv.*"]);
+    assert_eq!(frozen["model"]["parameters_trainable"], 0);
+    assert_eq!(frozen["plan"]["freeze"][0], "conv.*");
+    let warnings = &with(&["--optimizer", "rprop", "--optimizer-impl", "fused"])["warnings"];
+    assert!(warnings[0].as_str().unwrap().contains("--optimizer-impl"), "{warnings}");
+}
+
+#[test]
+fn sizes_that_are_needed_and_not_given_are_asked_for() {
+    let model = file("estimate_open.onnx", &Builder::conv().bytes());
+    let run = memfit(&["estimate", &model]);
+    assert_eq!((run.code, &*run.out), (2, ""));
+    for word in ["estimate_open.onnx", "batch", "hint:", "-b", "--set"] {
+        assert!(run.err.contains(word), "no `{word}` in {}", run.err);
+    }
+}
+
+#[test]
+fn an_unknown_operator_makes_it_a_lower_bound_and_says_so() {
+    let mut builder = Builder::conv();
+    builder.node("Mystery", "/Mystery", &["y"], "z").domain = "com.example".into();
+    builder.output("z");
+    let run = memfit_with_input(&["estimate", "-", "-b", "2"], &builder.bytes());
+    assert_eq!((run.code, &*run.err), (0, ""));
+    for words in ["at least", "Lower bound", "com.example.Mystery"] {
+        assert!(run.out.contains(words), "no `{words}` in {}", run.out);
+    }
+    let run = memfit_with_input(&["estimate", "-", "-b", "2", "--format", "json"], &builder.bytes());
+    assert_eq!(run.json()["unknown"], serde_json::json!(["com.example.Mystery"]));
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let model = file("estimate_same.onnx", &Builder::conv().bytes());
+    for format in ["text", "json"] {
+        let args = ["estimate", &model, "-b", "8", "--format", format];
+        assert_eq!(memfit(&args).out, memfit(&args).out);
+    }
+}
+
+#[test]
+fn real_exports_give_sound_documents() {
+    let corpus = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus/onnx"));
+    let names =
+        ["lenet.ts_train", "resnet18.ts_train", "resnet18.dyn_eval", "bert_base.ts_eval", "unet.dyn_train"];
+    for name in names {
+        let path = corpus.join(format!("{name}.onnx"));
+        if !path.exists() {
+            println!("skipped: no {}", path.display());
+            continue;
+        }
+        let path = path.to_str().unwrap();
+        estimate(&[path, "-b", "2"]);
+        estimate(&[path, "-b", "2", "--precision", "mixed-bf16", "--optimizer", "sgd", "--mode", "infer"]);
+        let text = memfit(&["estimate", path, "-b", "2", "--depth", "2", "--top", "5"]);
+        assert_eq!((text.code, &*text.err), (0, ""), "{name}");
+        assert!(text.out.contains("Peak") && text.out.contains("total"), "{}", text.out);
+    }
+}

@@ -1,6 +1,6 @@
 //! The command line from outside: what is typed, what is written, and the exit code.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 mod completions;
 mod estimate;
