@@ -2,8 +2,9 @@
 
 use crate::frameworks::pytorch;
 use crate::parameters::Stored;
-use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, replay};
+use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, recompose, replay};
 use memfit_graph::{Binding, Bytes, Graph, Problem, infer};
+use std::sync::OnceLock;
 
 /// The block that PyTorch's caching allocator rounds every request up to
 /// (c10/cuda/CUDACachingAllocator.cpp, `kMinBlockSize`).
@@ -12,9 +13,29 @@ const PYTORCH_BLOCK: u64 = 512;
 /// How many of the largest tensors at the peak an estimate lists.
 const LARGEST: usize = 20;
 
+/// A graph as the framework runs it, with what was done to get there.
+struct Prepared {
+    graph: Graph,
+    report: recompose::Report,
+}
+
+fn prepare(source: &Graph, assume_batchnorm: bool) -> Prepared {
+    let mut graph = source.clone();
+    // A model whose shapes contradict each other says so when it is estimated.
+    let report = match infer(source, &Binding::default()) {
+        Ok(inferred) => recompose::recompose(&mut graph, &inferred, &recompose::Options { assume_batchnorm }),
+        Err(_) => recompose::Report::default(),
+    };
+    Prepared { graph, report }
+}
+
 /// A model whose structure has been put back as the framework runs it.
 pub struct Model {
-    graph: Graph,
+    /// As the importer made it.
+    source: Graph,
+    prepared: Prepared,
+    /// The same with folded batch norms put back, made when it is first asked for.
+    with_batchnorm: OnceLock<Prepared>,
     name: String,
     format: String,
     operators: u64,
@@ -23,12 +44,27 @@ pub struct Model {
 impl Model {
     /// Takes a graph as an importer made it; `operators` counts the file's nodes.
     pub fn new(graph: Graph, name: &str, format: &str, operators: u64) -> Model {
-        Model { graph, name: name.into(), format: format.into(), operators }
+        let prepared = prepare(&graph, false);
+        let (name, format) = (name.into(), format.into());
+        Model { source: graph, prepared, with_batchnorm: OnceLock::new(), name, format, operators }
     }
 
-    /// The graph that estimates are made of.
+    /// The graph as the importer made it.
     pub fn graph(&self) -> &Graph {
-        &self.graph
+        &self.source
+    }
+
+    /// What recomposition did and found.
+    pub fn report(&self) -> &recompose::Report {
+        &self.prepared.report
+    }
+
+    fn prepared(&self, plan: &Plan) -> &Prepared {
+        if plan.assume_batchnorm {
+            self.with_batchnorm.get_or_init(|| prepare(&self.source, true))
+        } else {
+            &self.prepared
+        }
     }
 
     /// What one step of `plan` holds, with the model's open sizes bound by `binding`.
@@ -44,8 +80,9 @@ impl Model {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
             return Err(vec![Problem::new("optimizer", message)]);
         }
-        let inferred = infer(&self.graph, binding)?;
-        let step = pytorch::run(&self.graph, &inferred, plan)?;
+        let prepared = self.prepared(plan);
+        let inferred = infer(&prepared.graph, binding)?;
+        let step = pytorch::run(&prepared.graph, &inferred, plan)?;
         let replayed = replay::peak(&step.timeline, PYTORCH_BLOCK);
         let mut layers = rows(&step);
         for (row, at_peak) in layers.iter_mut().zip(&replayed.layers) {
@@ -75,7 +112,7 @@ impl Model {
             timeline: step.timeline,
             unknown: step.unknown,
             assumptions: step.assumptions,
-            warnings: Vec::new(),
+            warnings: prepared.report.findings.iter().map(|f| f.message.clone()).collect(),
         })
     }
 
@@ -85,8 +122,9 @@ impl Model {
     /// # Errors
     /// As [`Model::estimate`].
     pub fn saved_by_function(&self, binding: &Binding, plan: &Plan) -> Result<Vec<SavedBy>, Vec<Problem>> {
-        let inferred = infer(&self.graph, binding)?;
-        let step = pytorch::run(&self.graph, &inferred, plan)?;
+        let graph = &self.prepared(plan).graph;
+        let inferred = infer(graph, binding)?;
+        let step = pytorch::run(graph, &inferred, plan)?;
         let mut groups: std::collections::BTreeMap<Vec<&'static str>, (Bytes, u64)> = Default::default();
         for saved in &step.saved {
             let mut holders = saved.holders.clone();

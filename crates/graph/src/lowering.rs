@@ -115,6 +115,9 @@ pub enum Grad {
     None,
     /// A new tensor of the input's shape, contiguous.
     New,
+    /// A new tensor of the input's shape and layout: a matrix product transposes the product where the input is a
+    /// transposed matrix (FunctionsManual.cpp, `mm_mat1_backward`, `mm_mat2_backward`).
+    Like,
     /// A new tensor laid out like the incoming gradient; where the input was broadcast, a tensor of the output's
     /// shape is made first and then summed.
     Pointwise,

@@ -171,9 +171,11 @@ pub(super) fn matmul_as_is(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Trac
 /// One product kernel: each factor is kept for the other's gradient.
 fn kernel(l: &mut Lowering<'_>, name: &'static str, a: &Traced, b: &Traced, shape: &[u64]) -> Traced {
     let factor = |input, needed_by| Saved::InputFor { input, needed_by };
+    // A product of matrices lays its gradients out like its factors; a batched one does not.
+    let grad = || if name == "mm" { Grad::Like } else { Grad::New };
     let call = Call::new(name)
-        .input(a.operand, Grad::New)
-        .input(b.operand, Grad::New)
+        .input(a.operand, grad())
+        .input(b.operand, grad())
         .saves([factor(0, 1), factor(1, 0)])
         .output(shape, OutDtype::Promoted, Place::New);
     Traced::of(l, call, shape, &[a, b])
@@ -207,8 +209,8 @@ pub(super) fn addmm(
     let factor = |input, needed_by| Saved::InputFor { input, needed_by };
     let call = Call::new("addmm")
         .autocast(Autocast::Lower)
-        .input(a.operand, Grad::New)
-        .input(b.operand, Grad::New)
+        .input(a.operand, Grad::Like)
+        .input(b.operand, Grad::Like)
         .input(bias.operand, if scaled { Grad::Pointwise } else { Grad::Pass })
         .saves([factor(0, 1), factor(1, 0)])
         .output(shape, OutDtype::Promoted, Place::New);

@@ -218,6 +218,11 @@ impl<M: Machine> Backward<'_, M> {
         let meta = &node.inputs[i].meta;
         match &node.inputs[i].grad {
             Grad::None | Grad::New => self.fresh(node, &meta.shape, meta.dtype),
+            Grad::Like => {
+                let mut gradient = self.fresh(node, &meta.shape, meta.dtype);
+                gradient.strides = strides::like(&meta.shape, &meta.strides);
+                gradient
+            }
             Grad::Pointwise => {
                 let dtype = if node.function == "_to_copy" { meta.dtype } else { first.dtype };
                 let storage =

@@ -44,7 +44,7 @@ pub(super) struct Tensor {
 
 impl Tensor {
     pub(super) fn meta(&self) -> Meta {
-        Meta { shape: self.shape.clone(), dtype: self.dtype }
+        Meta { shape: self.shape.clone(), strides: self.strides.clone(), dtype: self.dtype }
     }
 
     pub(super) fn requires_grad(&self) -> bool {
@@ -56,6 +56,7 @@ impl Tensor {
 #[derive(Clone, Debug)]
 pub(super) struct Meta {
     pub(super) shape: Dims,
+    pub(super) strides: Dims,
     pub(super) dtype: DType,
 }
 
