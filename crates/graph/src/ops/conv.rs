@@ -3,6 +3,7 @@
 //! Autograd keeps the input and the weight, not the bias (derivatives.yaml: `convolution_backward`). On autocast's
 //! lower-precision list. The kernels want contiguous operands, so a permuted input or gradient is copied first.
 
+use super::calls::positive;
 use super::spatial::Window;
 use crate::{
     Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape,
@@ -24,11 +25,48 @@ pub const SPECS: &[OpSpec] = &[OpSpec {
     name: "Conv",
     since: &[1, 11, 22],
     build: |a, _| {
-        let groups = u64::try_from(a.int("group")?.unwrap_or(1)).ok().filter(|g| *g > 0);
-        let groups = groups.ok_or_else(|| OpError::attribute("group", "a positive number", "another"))?;
+        let groups = positive(a, "group", 1)?;
         Ok(Arc::new(Conv { window: Window::read(a)?, groups }))
     },
 }];
+
+/// The shape of a convolution of input and weight at these positions, for any operator that convolves.
+pub(super) fn convolved(
+    cx: &Infer<'_>,
+    window: &Window,
+    groups: u64,
+    [x_at, w_at]: [usize; 2],
+    channels_last: bool,
+) -> Result<Option<Shape>, OpError> {
+    cx.require(x_at)?;
+    cx.require(w_at)?;
+    let (Some(x), Some(w)) = (cx.shape(x_at), cx.shape(w_at)) else { return Ok(None) };
+    if x.rank() < 3 {
+        let expected = "batch, channels and at least one spatial axis";
+        return Err(OpError::input(x_at, expected, format!("shape {x}")));
+    }
+    if w.rank() != x.rank() {
+        return Err(OpError::input(w_at, format!("a weight of rank {}", x.rank()), format!("shape {w}")));
+    }
+    let axes = x.rank() - 2;
+    let (channels, first) = if channels_last { (axes + 1, 1) } else { (1, 2) };
+    if let (Some(c), Some(per_group)) = (x[channels].known(), w[1].known())
+        && Some(c) != per_group.checked_mul(groups)
+    {
+        let expected = format!("{c} channels in {groups} group(s)");
+        return Err(OpError::input(w_at, expected, format!("a weight of shape {w}")));
+    }
+    let mut shape = x.clone();
+    shape.dims_mut()[channels] = w[0].clone();
+    for i in 0..axes {
+        let kernel = window.kernel.as_ref().and_then(|k| k.get(i).copied()).or_else(|| w[i + 2].known());
+        shape.dims_mut()[first + i] = match kernel {
+            Some(kernel) => window.output(i, axes, &x[first + i], kernel)?,
+            None => cx.fresh_dim(&format!("dim{}", first + i), None),
+        };
+    }
+    Ok(Some(shape))
+}
 
 impl Op for Conv {
     fn name(&self) -> &str {
@@ -36,40 +74,8 @@ impl Op for Conv {
     }
 
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
-        cx.require(0)?;
-        cx.require(1)?;
-        let dtype = cx.dtype(0);
-        let (Some(x), Some(w)) = (cx.shape(0), cx.shape(1)) else {
-            cx.set(0, dtype, None);
-            return Ok(());
-        };
-        if x.rank() < 3 {
-            return Err(OpError::input(
-                0,
-                "batch, channels and at least one spatial axis",
-                format!("shape {x}"),
-            ));
-        }
-        if w.rank() != x.rank() {
-            return Err(OpError::input(1, format!("a weight of rank {}", x.rank()), format!("shape {w}")));
-        }
-        if let (Some(c), Some(per_group)) = (x[1].known(), w[1].known())
-            && Some(c) != per_group.checked_mul(self.groups)
-        {
-            let expected = format!("{c} channels in {} group(s)", self.groups);
-            return Err(OpError::input(1, expected, format!("a weight of shape {w}")));
-        }
-        let axes = x.rank() - 2;
-        let mut shape: Shape = [x[0].clone(), w[0].clone()].into_iter().collect();
-        for i in 0..axes {
-            let kernel =
-                self.window.kernel.as_ref().and_then(|k| k.get(i).copied()).or_else(|| w[i + 2].known());
-            shape.push(match kernel {
-                Some(kernel) => self.window.output(i, axes, &x[i + 2], kernel)?,
-                None => cx.fresh_dim(&format!("dim{}", i + 2), None),
-            });
-        }
-        cx.set(0, dtype, Some(shape));
+        let shape = convolved(cx, &self.window, self.groups, [0, 1], false)?;
+        cx.set(0, cx.dtype(0), shape);
         Ok(())
     }
 

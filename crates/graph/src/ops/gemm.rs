@@ -6,7 +6,7 @@
 
 use super::calls::Traced;
 use super::matmul::{addmm, matmul};
-use crate::{Attributes, Infer, Lowering, Op, OpError, OpSpec, Saved, Shape};
+use crate::{Attributes, Autocast, Infer, Lowering, Op, OpError, OpSpec, Saved, Shape};
 use std::sync::Arc;
 
 /// `alpha * A' * B' + beta * C`.
@@ -112,7 +112,8 @@ impl Op for Gemm {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        let (a, b) = (Traced::input(l, 0), Traced::input(l, 1));
+        // Cast before they are turned: only a parameter itself is cast once for the whole step.
+        let [a, b] = [0, 1].map(|i| Traced::input(l, i).autocast(l, Autocast::Lower));
         let a = if self.trans_a { a.transpose_last(l) } else { a };
         let b = if self.trans_b { b.transpose_last(l) } else { b };
         let mut y = match Traced::optional(l, 2) {

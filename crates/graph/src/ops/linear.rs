@@ -6,7 +6,7 @@
 
 use super::calls::Traced;
 use super::matmul::linear;
-use crate::{Infer, Lowering, Op, OpError, OpSpec};
+use crate::{Autocast, Infer, Lowering, Op, OpError, OpSpec};
 
 /// A linear layer: inputs are x, weight and an optional bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ impl Op for Linear {
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let (x, weight, bias) = (Traced::input(l, 0), Traced::input(l, 1), Traced::optional(l, 2));
+        // Cast before it is turned: only a parameter itself is cast once for the whole step.
+        let weight = weight.autocast(l, Autocast::Lower);
         let weight = if self.out_first { weight.transpose_last(l) } else { weight };
         linear(l, &x, &weight, bias.as_ref()).bind(l, 0);
     }

@@ -240,12 +240,12 @@ impl Op for MatMul {
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let mut turned = |i: usize| {
-            let x = Traced::input(l, i);
+            let x = Traced::input(l, i).autocast(l, Autocast::Lower);
             let order = self.order(i, x.rank());
             x.permute(l, &order)
         };
         let (a, b) = (turned(0), turned(1));
-        let mut product = matmul(l, &a, &b);
+        let mut product = matmul_as_is(l, &a, &b);
         if self.fused.as_ref().is_some_and(|f| f.scaled) {
             product = product.scale(l, "mul");
         }

@@ -32,6 +32,7 @@ pub mod expand;
 pub mod extremum;
 pub mod eye_like;
 pub mod flatten;
+pub mod fused_conv;
 pub mod gather;
 pub mod gather_elements;
 pub mod gemm;
@@ -61,6 +62,9 @@ pub mod pad;
 pub mod pool;
 pub mod pow;
 pub mod prelu;
+pub mod quantize;
+pub mod quantized_pointwise;
+pub mod quantized_product;
 pub mod random;
 pub mod range;
 pub mod reduce;
@@ -133,6 +137,7 @@ pub static ALL: &[&[OpSpec]] = &[
     extremum::SPECS,
     eye_like::SPECS,
     flatten::SPECS,
+    fused_conv::SPECS,
     gather::SPECS,
     gather_elements::SPECS,
     gemm::SPECS,
@@ -162,6 +167,9 @@ pub static ALL: &[&[OpSpec]] = &[
     pool::SPECS,
     pow::SPECS,
     prelu::SPECS,
+    quantize::SPECS,
+    quantized_pointwise::SPECS,
+    quantized_product::SPECS,
     random::SPECS,
     range::SPECS,
     reduce::SPECS,
