@@ -270,6 +270,17 @@ fn refine(inferred: Type, declared: &Type, symbols: &BTreeMap<String, u64>) -> T
     }
 }
 
+/// A node that was inferred before, with the shapes of its first input and output: in the file as exported (`old`), and with
+/// the new batch.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Step<'a> {
+    pub op: &'a str,
+    pub old_input: Option<&'a Shape>,
+    pub new_input: Option<&'a Shape>,
+    pub old_output: Option<&'a Shape>,
+}
+
 /// What one operator sees while its outputs are inferred.
 pub struct Infer<'a> {
     graph: &'a Graph,
@@ -422,6 +433,34 @@ impl<'a> Infer<'a> {
         let dims = |id: &crate::TensorId| Some((before.shape(*id)?.dims(), self.inferred.shape(*id)?.dims()));
         let pairs = self.graph.inputs.iter().filter_map(dims).flat_map(|(old, new)| old.iter().zip(new));
         pairs.filter_map(|(old, new)| Some((old.known()?, new.known()?))).find(|(old, new)| old != new)
+    }
+
+    /// The new batch where `size`, a number baked into the file, can only be the exported batch: no other size of the model's
+    /// inputs is the same.
+    pub fn rebatched(&self, size: u64) -> Option<u64> {
+        let (old, new) = self.batch().filter(|(old, _)| *old == size)?;
+        let dims =
+            |id: &crate::TensorId| Some((self.before?.shape(*id)?.dims(), self.inferred.shape(*id)?.dims()));
+        let pairs = self.graph.inputs.iter().filter_map(dims).flat_map(|(old, new)| old.iter().zip(new));
+        let same = |(was, is): (&Dim, &Dim)| was.known() == Some(old) && is.known() != Some(new);
+        (!pairs.into_iter().any(same)).then_some(new)
+    }
+
+    /// The nodes that made input `i`, the nearest first, each through its first input, while a fixed batch is being replaced.
+    pub fn history(&self, i: usize) -> impl Iterator<Item = Step<'a>> + use<'a> {
+        let (graph, before, inferred) = (self.graph, self.before, self.inferred);
+        let mut tensor = self.node.inputs.get(i).copied().flatten();
+        // Nodes are sorted, so each is looked for before the one that reads from it.
+        let mut until = graph.nodes.iter().position(|n| std::ptr::eq(n, self.node)).unwrap_or(0);
+        std::iter::from_fn(move || {
+            let (before, output) = (before?, tensor?);
+            until = graph.nodes[..until].iter().rposition(|n| n.outputs.contains(&Some(output)))?;
+            let node = &graph.nodes[until];
+            tensor = node.inputs.first().copied().flatten();
+            let old_input = tensor.and_then(|id| before.shape(id));
+            let new_input = tensor.and_then(|id| inferred.shape(id));
+            Some(Step { op: node.op.name(), old_input, new_input, old_output: before.shape(output) })
+        })
     }
 
     /// Whether a body can be inferred `times` times, leaving as much work for others.

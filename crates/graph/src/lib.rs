@@ -26,7 +26,7 @@ pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{OpError, Problem};
 pub use graph::{Graph, Node, NodeId, Role, Tensor, TensorId};
-pub use infer::{Binding, Infer, Inferred, infer};
+pub use infer::{Binding, Infer, Inferred, Step, infer};
 pub use lowering::{
     Autocast, Call, Grad, Lowering, Operand, OutDtype, OutState, Output, Place, Saved, TensorState, View,
 };

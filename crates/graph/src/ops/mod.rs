@@ -104,6 +104,7 @@ mod bodies;
 mod calls;
 mod fold;
 mod legacy;
+mod rebatch;
 mod reduction;
 mod sdpa;
 mod spatial;
@@ -261,7 +262,18 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/ops");
-        let helpers = ["bodies", "calls", "fold", "legacy", "mod", "reduction", "sdpa", "spatial", "testing"];
+        let helpers = [
+            "bodies",
+            "calls",
+            "fold",
+            "legacy",
+            "mod",
+            "rebatch",
+            "reduction",
+            "sdpa",
+            "spatial",
+            "testing",
+        ];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))

@@ -76,6 +76,12 @@ impl Op for Range {
             cx.set(0, cx.dtype(0), Some([cx.fresh_dim("length", None)].into_iter().collect()));
             return Ok(());
         };
+        // `arange(batch)`, with the exported batch as a constant, counts the samples.
+        let counted = (0..3).all(|i| cx.value(i) == cx.value_before(i)) && start.as_i64() == Some(0);
+        let limit = match limit.as_dim().and_then(|d| cx.rebatched(d.known()?)) {
+            Some(batch) if counted => &Num::from(Dim::Known(batch)),
+            _ => limit,
+        };
         let length = Range::length(start, limit, delta)?;
         let folded = length.as_ref().and_then(Dim::known);
         let folded = folded.and_then(|n| Range::elements(cx.dtype(0), start, delta, n));

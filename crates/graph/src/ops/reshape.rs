@@ -3,7 +3,7 @@
 //! Autograd keeps nothing. `aten::reshape` is a view where strides allow it and a copy where they don't, forward and
 //! backward.
 
-use super::fold;
+use super::{fold, rebatch};
 use crate::{
     Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View,
 };
@@ -66,28 +66,6 @@ impl Reshape {
         }
         Ok(Some(shape))
     }
-
-    /// The target that was baked for the exported batch, with its batch axis carrying the new one.
-    ///
-    /// The axis is found by position: the one before which as many elements lie as before the input's batch axis.
-    fn rebatched(cx: &Infer<'_>) -> Option<Shape> {
-        let (old_in, old_out) = cx.before(0, 0)?;
-        let new_in = cx.shape(0)?;
-        let baked = cx.value(1).is_none() || cx.value(1) == cx.value_before(1);
-        if !baked || old_in.rank() != new_in.rank() || old_in == new_in {
-            return None;
-        }
-        let (old_in, new_in, old_out) = (old_in.known()?, new_in.known()?, old_out.known()?);
-        let axis = (0..old_in.len()).find(|k| old_in[*k] != new_in[*k])?;
-        let before: u64 = old_in[..axis].iter().product();
-        let (old, new): (u64, u64) = (old_in.iter().product(), new_in.iter().product());
-        let scaled = |dim: u64| dim.checked_mul(new).filter(|n| old > 0 && n % old == 0).map(|n| n / old);
-        let candidates = (0..old_out.len()).filter(|j| old_out[..*j].iter().product::<u64>() == before);
-        let (axis, size) = candidates.filter_map(|j| Some((j, scaled(old_out[j])?))).next()?;
-        let mut shape = old_out;
-        shape[axis] = size;
-        Some(Shape::from(&shape[..]))
-    }
 }
 
 /// The dim that `-1` stands for. A symbolic remainder that does not divide stays unknown, a numeric one is an error.
@@ -124,7 +102,7 @@ impl Op for Reshape {
                 cx.value(1).map(|v| v.data.clone())
             }
         };
-        let shape = match (Reshape::rebatched(cx), target) {
+        let shape = match (rebatch::reshaped(cx), target) {
             (Some(shape), _) => Some(shape),
             (None, Some(target)) => self.shape(cx, &target)?,
             (None, None) => {

@@ -1,0 +1,151 @@
+//! Which axis of a baked `Reshape` target holds the samples, while a fixed batch is being replaced by another.
+
+use crate::{Infer, Shape};
+
+/// The target that was baked for the exported batch, with its batch axis carrying the new one.
+pub(super) fn reshaped(cx: &Infer<'_>) -> Option<Shape> {
+    let (old_in, old_out) = cx.before(0, 0)?;
+    let new_in = cx.shape(0)?;
+    let baked = cx.value(1).is_none() || cx.value(1) == cx.value_before(1);
+    if !baked || old_in.rank() != new_in.rank() || old_in == new_in {
+        return None;
+    }
+    let (batch, _) = cx.batch()?;
+    let (old_in, new_in, mut shape) = (old_in.known()?, new_in.known()?, old_out.known()?);
+    let axis = (0..old_in.len()).find(|k| old_in[*k] != new_in[*k])?;
+    let before = product(&old_in[..axis])?;
+    let samples = if old_in[axis] == batch {
+        Samples { earliest: before, latest: before }
+    } else {
+        let folded = folded_at(cx, &old_in[..=axis], batch);
+        let all = old_in[axis].checked_div(batch).filter(|n| *n > 0 && old_in[axis] % batch == 0)?;
+        let anywhere = || Some(Samples { earliest: before, latest: before.checked_mul(all)? });
+        folded.map(|at| Samples { earliest: at, latest: at }).or_else(anywhere)?
+    };
+    let place = batch_axis(samples, &old_in, axis, &shape, batch)?;
+    let (old, new) = (product(&old_in)?, product(&new_in)?);
+    let size = shape[place].checked_mul(new).filter(|n| old > 0 && n % old == 0)? / old;
+    shape[place] = size;
+    Some(Shape::from(&shape[..]))
+}
+
+fn product(dims: &[u64]) -> Option<u64> {
+    dims.iter().try_fold(1, |acc: u64, d| acc.checked_mul(*d))
+}
+
+/// How many elements come before the samples' own place, at least and at most: an axis that counts samples and tokens may
+/// have either outside.
+#[derive(Clone, Copy)]
+struct Samples {
+    earliest: u64,
+    latest: u64,
+}
+
+/// How many elements came before the samples when a `Reshape` before this one folded them into the last of the axes `leading`;
+/// the operators between the two leave these axes as they are (a matrix product, a sum).
+fn folded_at(cx: &Infer<'_>, leading: &[u64], batch: u64) -> Option<u64> {
+    const STEPS: usize = 16;
+    let mut steps = cx.history(0).take(STEPS);
+    steps.find_map(|step| {
+        let (old_in, new_in) = (step.old_input?.known()?, step.new_input?.known()?);
+        if step.op != "Reshape" {
+            return None;
+        }
+        let axis = (0..old_in.len()).find(|k| new_in.get(*k) != old_in.get(*k))?;
+        let made = step.old_output?.known()?;
+        (made.get(..leading.len()) == Some(leading) && old_in[axis] == batch)
+            .then(|| product(&old_in[..axis]))?
+    })
+}
+
+/// The axis of `target` that holds the samples which `axis` of `input` counts, two shapes of as many elements; `batch` is
+/// how many samples there are.
+///
+/// A batch of one lies on the border of two axes and could belong to either: an axis of its own comes first, then the axis that
+/// is the same in both shapes, then one that begins there (heads folded into the batch), then one that ends there. The
+/// innermost axis is the last choice: a matrix product reads that one as features.
+fn batch_axis(samples: Samples, input: &[u64], axis: usize, target: &[u64], batch: u64) -> Option<usize> {
+    let Samples { earliest, latest } = samples;
+    let size = *input.get(axis)?;
+    let divides = |a: u64, b: u64| a > 0 && b.is_multiple_of(a);
+    let mut start = 1_u64;
+    let mut best: Option<(u8, usize)> = None;
+    for (j, dim) in target.iter().enumerate() {
+        let begins = divides(earliest, start) && divides(start, latest);
+        // How many elements of axis `j` itself come before the samples.
+        let ahead =
+            if begins { Some(1) } else { earliest.checked_div(start).filter(|_| divides(start, earliest)) };
+        let fits = |ahead: u64| *dim > 0 && divides(ahead, *dim) && divides(batch, dim / ahead);
+        if ahead.is_some_and(fits) {
+            let rank = match (begins, j + 1 == target.len()) {
+                (true, _) if *dim == batch && j == axis && size == batch => 0,
+                (true, _) if *dim == batch => 1,
+                (true, _) if start == earliest && *dim == size => 2,
+                (true, false) => 3,
+                (false, false) => 4,
+                (_, true) => 5,
+            };
+            best = best.filter(|(held, _)| *held <= rank).or(Some((rank, j)));
+        }
+        start = start.checked_mul(*dim)?;
+    }
+    best.map(|(_, j)| j)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{float, ints, rebatched};
+    use super::*;
+    use crate::{Attributes, Binding, DType, Graph, Role, Type, Value, infer};
+
+    fn place(input: &[u64], axis: usize, target: &[u64], batch: u64) -> Option<usize> {
+        let earliest = product(&input[..axis])?;
+        let latest = earliest * (input[axis] / batch);
+        batch_axis(Samples { earliest, latest }, input, axis, target, batch)
+    }
+
+    #[test]
+    fn a_batch_of_one_is_found_on_the_border_of_axes() {
+        assert_eq!(place(&[197, 1, 768], 1, &[197, 12, 64], 1), Some(1));
+        assert_eq!(place(&[197, 1, 12, 64], 1, &[197, 768], 1), Some(0));
+        assert_eq!(place(&[197, 768], 0, &[197, 1, 768], 1), Some(1));
+        assert_eq!(place(&[197, 768], 0, &[197, 12, 64], 1), Some(0));
+        assert_eq!(place(&[128, 2304], 0, &[1, 128, 2304], 1), Some(0));
+        assert_eq!(place(&[1, 12, 197, 64], 0, &[12, 197, 64], 1), Some(0));
+        assert_eq!(place(&[1, 24], 0, &[24], 1), Some(0));
+        assert_eq!(place(&[1, 1, 8], 1, &[1, 1, 2, 4], 1), Some(1));
+    }
+
+    #[test]
+    fn a_larger_batch_is_on_no_border() {
+        assert_eq!(place(&[197, 3, 768], 1, &[591, 768], 3), Some(0));
+        assert_eq!(place(&[591, 768], 0, &[197, 3, 768], 3), Some(1));
+        assert_eq!(place(&[5, 3, 8], 1, &[5, 24], 3), Some(1));
+        assert_eq!(place(&[0, 3], 1, &[0, 3], 3), None);
+    }
+
+    #[test]
+    fn windows_folded_into_the_batch_grow() {
+        let target = [ints(&[64, 49, 96])];
+        let inputs = [&[float(&[1, 64, 49, 96])], &target[..]].concat();
+        assert_eq!(rebatched("Reshape", Attributes::default(), &inputs, 3).unwrap(), "192x49x96");
+    }
+
+    #[test]
+    fn the_place_where_samples_were_folded_is_remembered() {
+        // Tokens outside of samples: [1, 5, 8] -> [5, 1, 8] -> [5, 8] -> relu -> [1, 5, 1, 8].
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([1, 5, 8])), Role::Input);
+        g.inputs = vec![x];
+        let perm = Attributes::from([("perm", crate::Attribute::Ints(vec![1, 0, 2]))]);
+        let turned = g.push("Transpose", perm, &[x], "turned").unwrap();
+        let flat = g.add_constant("flat", Value::vector(DType::Int64, [5, 8]));
+        let flat = g.push("Reshape", Attributes::default(), &[turned, flat], "rows").unwrap();
+        let relu = g.push("Relu", Attributes::default(), &[flat], "relu").unwrap();
+        let target = g.add_constant("target", Value::vector(DType::Int64, [1, 5, 1, 8]));
+        let y = g.push("Reshape", Attributes::default(), &[relu, target], "y").unwrap();
+        let inferred = infer(&g, &Binding { batch: Some(3), ..Binding::default() }).unwrap();
+        assert_eq!(inferred.shape(flat), Some(&Shape::from([15, 8])));
+        assert_eq!(inferred.shape(y), Some(&Shape::from([1, 5, 3, 8])));
+    }
+}
