@@ -1,8 +1,8 @@
 //! The model and the numbers it leaves open: from flags to a [`Binding`].
 
-use super::typed::{self, InputShape, InputValue};
+use super::typed::{self, Given, Input, InputValue};
 use clap::Args;
-use memfit_graph::{Binding, DType, Dim, Graph, Num, Problem, Value};
+use memfit_graph::{Binding, DType, Dim, Graph, Num, Problem, Shape, Type, Value};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -17,8 +17,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "NAME=N", value_parser = typed::size, help_heading = "Sizes that the model leaves open")]
     set: Vec<(String, u64)>,
     /// Give an input's whole shape: --input image:8x3x224x224
-    #[arg(long, value_name = "NAME:SHAPE", value_parser = typed::shape, help_heading = "Sizes that the model leaves open")]
-    input: Vec<InputShape>,
+    #[arg(long, value_name = "NAME:SHAPE", value_parser = typed::input, help_heading = "Sizes that the model leaves open")]
+    input: Vec<Input>,
     /// Give an input's elements, where shapes depend on them: --value target=8,64
     #[arg(long, value_name = "NAME=A,B,…", value_parser = typed::value, help_heading = "Sizes that the model leaves open")]
     value: Vec<InputValue>,
@@ -34,9 +34,8 @@ impl ModelArgs {
             problems.extend(unknown_symbol(graph, name));
         }
         for input in &self.input {
-            match input.name.clone().map_or_else(|| only_input(graph), Ok) {
-                Ok(name) => _ = binding.shapes.insert(name, input.dims.clone()),
-                Err(problem) => problems.push(problem),
+            if let Err(problem) = bind_input(graph, &mut binding, input) {
+                problems.push(problem);
             }
         }
         for given in &self.value {
@@ -49,6 +48,44 @@ impl ModelArgs {
             }
         }
         if problems.is_empty() { Ok(binding) } else { Err(problems) }
+    }
+}
+
+/// Gives an input its shape, or its whole type where it is no dense tensor. Names are checked by inference.
+fn bind_input(graph: &Graph, binding: &mut Binding, input: &Input) -> Result<(), Problem> {
+    let name = input.name.clone().map_or_else(|| only_input(graph), Ok)?;
+    let id = graph.inputs.iter().find(|id| *graph.tensor(**id).name == *name);
+    let declared = id.map_or(&Type::Unknown, |id| &graph.tensor(*id).declared);
+    let ty = match (&input.given, declared) {
+        (Given::Shape(dims), Type::Unknown | Type::Tensor(_)) => {
+            binding.shapes.insert(name, dims.clone());
+            return Ok(());
+        }
+        (given, Type::Optional { element, .. }) => match given {
+            Given::Absent => Some(Type::Optional { element: element.clone(), present: Some(false) }),
+            given => whole_type(given, element)
+                .map(|element| Type::Optional { element: Box::new(element), present: Some(true) }),
+        },
+        (given, declared) => whole_type(given, declared),
+    };
+    let ty = ty.ok_or_else(|| {
+        Problem::new(format!("--input {name}"), "what is given does not suit the input's type")
+            .hint("8x3 is a tensor, [8x3,4x3] a sequence, absent an optional without a value")
+    })?;
+    binding.types.insert(name, ty);
+    Ok(())
+}
+
+/// The declared type with the given sizes in it.
+fn whole_type(given: &Given, declared: &Type) -> Option<Type> {
+    let of =
+        |dims: &[u64], ty: &Type| Type::tensor(ty.dtype().unwrap_or(DType::Undefined), Shape::from(dims));
+    match (given, declared) {
+        (Given::Shape(dims), Type::Tensor(_) | Type::Unknown) => Some(of(dims, declared)),
+        (Given::Items(items), Type::Sequence { element, .. }) => {
+            Some(Type::sequence(items.iter().map(|dims| of(dims, element)).collect()))
+        }
+        _ => None,
     }
 }
 
@@ -150,13 +187,15 @@ mod tests {
         model: ModelArgs,
     }
 
-    /// ids[batch, seq] of int64 and flag[] of bool.
+    /// ids[batch, seq] of int64, flag[] of bool, and parts, a sequence of float32.
     fn graph() -> Graph {
         let mut g = Graph::default();
         let ids: Shape = [Dim::symbol("batch"), Dim::symbol("seq")].into_iter().collect();
         let ids = g.add_tensor("ids", Type::tensor(DType::Int64, ids), Role::Input);
         let flag = g.add_tensor("flag", Type::tensor(DType::Bool, Shape::scalar()), Role::Input);
-        g.inputs = vec![ids, flag];
+        let element = Box::new(Type::tensor(DType::Float32, Shape::from([1])));
+        let parts = g.add_tensor("parts", Type::Sequence { element, items: None }, Role::Input);
+        g.inputs = vec![ids, flag, parts];
         g
     }
 
@@ -176,12 +215,24 @@ mod tests {
     }
 
     #[test]
+    fn sequences_are_given_item_by_item() {
+        let binding = bind(&["--input", "parts:[4x3,2x3]"]).unwrap();
+        let Type::Sequence { items: Some(items), .. } = &binding.types["parts"] else {
+            panic!("{binding:?}")
+        };
+        assert_eq!(items[1], Type::tensor(DType::Float32, Shape::from([2, 3])));
+        for wrong in ["parts:4x3", "parts:absent", "ids:[4x3]", "ids:absent"] {
+            assert!(bind(&["--input", wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn all_problems_are_told_with_hints() {
         let flags = ["--set", "sequence=4", "--input", "2x3", "--value", "ids=1,2", "--value", "flag=maybe"];
         let problems = bind(&flags).unwrap_err();
         let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert!(text[0].contains("batch, seq"), "{text:?}");
-        assert!(text[1].contains("ids, flag"), "{text:?}");
+        assert!(text[1].contains("ids, flag, parts"), "{text:?}");
         assert!(text[2].contains("--input ids:SHAPE"), "{text:?}");
         assert!(text[3].contains("expected elements of bool, found `maybe`"), "{text:?}");
         assert!(

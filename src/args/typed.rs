@@ -8,29 +8,52 @@ pub(super) fn size(text: &str) -> Result<(String, u64), String> {
     Ok((name, whole(number)?))
 }
 
-/// A shape, of the named input or of the only one.
+/// What is given of the named input, or of the only one.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct InputShape {
+pub(super) struct Input {
     pub(super) name: Option<String>,
-    pub(super) dims: Vec<u64>,
+    pub(super) given: Given,
+}
+
+/// The shape of an input.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Given {
+    /// Of a tensor.
+    Shape(Vec<u64>),
+    /// Of each item of a sequence.
+    Items(Vec<Vec<u64>>),
+    /// An optional without a value.
+    Absent,
 }
 
 /// `NAME:8x3x224x224` or `8x3x224x224`; commas may stand for the crosses, and nothing for a scalar. A name may have colons.
-pub(super) fn shape(text: &str) -> Result<InputShape, String> {
-    let (name, dims) = match text.rsplit_once(':') {
+/// `NAME:[40x30,20x10]` is a sequence of two, `NAME:absent` an optional without a value.
+pub(super) fn input(text: &str) -> Result<Input, String> {
+    let (name, shape) = match text.rsplit_once(':') {
         Some(("", _)) => return Err("expected an input's name before `:`".into()),
-        Some((name, dims)) => (Some(name.to_owned()), dims),
+        Some((name, shape)) => (Some(name.to_owned()), shape),
         None => (None, text),
     };
-    let separators = ['x', 'X', ',', '×'];
-    if !dims.chars().all(|c| c.is_ascii_digit() || separators.contains(&c)) {
-        return Err(format!("expected NAME:SHAPE such as image:8x3x224x224, found `{text}`"));
-    }
-    let dims = match (dims, name.is_some()) {
-        ("", true) => Vec::new(),
-        _ => dims.split(separators).map(whole).collect::<Result<_, _>>()?,
+    let items = shape.strip_prefix('[').and_then(|s| s.strip_suffix(']'));
+    let given = match (items, shape) {
+        (Some(""), _) => Given::Items(Vec::new()),
+        (Some(items), _) => {
+            Given::Items(items.split(',').map(|i| dims(i, &['x'])).collect::<Result<_, _>>()?)
+        }
+        (None, "absent") => Given::Absent,
+        (None, "") if name.is_some() => Given::Shape(Vec::new()),
+        (None, shape) => Given::Shape(dims(shape, &['x', ','])?),
     };
-    Ok(InputShape { name, dims })
+    Ok(Input { name, given })
+}
+
+fn dims(text: &str, separators: &[char]) -> Result<Vec<u64>, String> {
+    let plain = text.trim().replace(['X', '×'], "x");
+    if plain == "scalar" {
+        return Ok(Vec::new());
+    }
+    let dims = plain.split(separators).map(|dim| dim.parse().ok()).collect::<Option<_>>();
+    dims.ok_or_else(|| format!("expected NAME:SHAPE such as image:8x3x224x224, found `{text}` for a shape"))
 }
 
 /// The elements of an input, not yet numbers: what they may be depends on its dtype.
@@ -97,16 +120,28 @@ mod tests {
 
     #[test]
     fn shapes_take_names_with_colons_and_either_separator() {
-        let of = |name: Option<&str>, dims: &[u64]| {
-            Ok(InputShape { name: name.map(str::to_owned), dims: dims.to_vec() })
-        };
-        assert_eq!(shape("x:8x3x224x224"), of(Some("x"), &[8, 3, 224, 224]));
-        assert_eq!(shape("serving:0:1,3"), of(Some("serving:0"), &[1, 3]));
-        assert_eq!(shape("8x3"), of(None, &[8, 3]));
-        assert_eq!(shape("x:"), of(Some("x"), &[]));
-        assert_eq!(shape("x:0"), of(Some("x"), &[0]));
-        for wrong in ["", ":1x2", "x:1xx2", "x:-1x2", "x:1x2x", "x:99999999999999999999", "x:batchx3"] {
-            assert!(shape(wrong).is_err(), "{wrong}");
+        let of = |name: Option<&str>, given: Given| Ok(Input { name: name.map(str::to_owned), given });
+        let shape = |dims: &[u64]| Given::Shape(dims.to_vec());
+        assert_eq!(input("x:8x3x224x224"), of(Some("x"), shape(&[8, 3, 224, 224])));
+        assert_eq!(input("serving:0:1,3"), of(Some("serving:0"), shape(&[1, 3])));
+        assert_eq!(input("8x3"), of(None, shape(&[8, 3])));
+        assert_eq!(input("x:"), of(Some("x"), shape(&[])));
+        assert_eq!(input("x:0"), of(Some("x"), shape(&[0])));
+        assert_eq!(input("x:[4x3,scalar]"), of(Some("x"), Given::Items(vec![vec![4, 3], Vec::new()])));
+        assert_eq!(input("x:[]"), of(Some("x"), Given::Items(Vec::new())));
+        assert_eq!(input("x:absent"), of(Some("x"), Given::Absent));
+        for wrong in [
+            "",
+            ":1x2",
+            "x:1xx2",
+            "x:-1x2",
+            "x:1x2x",
+            "x:99999999999999999999",
+            "x:batchx3",
+            "x:[1",
+            "x:[1,]",
+        ] {
+            assert!(input(wrong).is_err(), "{wrong}");
         }
     }
 
