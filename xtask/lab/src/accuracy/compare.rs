@@ -1,5 +1,6 @@
 //! One estimate beside one reference.
 
+use super::holders;
 use super::reference::{Case, Reference, Run};
 use memfit_engine::{Estimate, Model, Phase, Plan};
 use memfit_graph::{Binding, Problem};
@@ -10,19 +11,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 /// What the framework says and what memfit says.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Copy, Default, Serialize)]
 pub(super) struct Pair {
     pub(super) reference: u64,
     pub(super) estimate: u64,
 }
 
 impl Pair {
-    /// The error as a share of the reference.
+    /// The error as a share of the reference; all of it where the reference is nothing.
     pub(super) fn error(self) -> f64 {
-        if self.reference == self.estimate {
-            return 0.0;
+        match (self.reference, self.estimate) {
+            (reference, estimate) if reference == estimate => 0.0,
+            (0, _) => 1.0,
+            (reference, estimate) => (estimate as f64 - reference as f64) / reference as f64,
         }
-        (self.estimate as f64 - self.reference as f64) / (self.reference as f64).max(1.0)
     }
 }
 
@@ -41,6 +43,8 @@ pub(super) struct Row {
     pub(super) breakdown: Vec<(&'static str, Pair)>,
     pub(super) saved: Pair,
     pub(super) parameters: Pair,
+    /// Saved bytes by the functions that hold them, where that was asked for.
+    pub(super) holders: Vec<(String, Pair)>,
     /// Operators without a rule.
     pub(super) unknown: Vec<String>,
 }
@@ -75,6 +79,7 @@ pub(super) fn compare(
     export: String,
     path: &Path,
     wanted: &(dyn Fn(&str) -> bool + Sync),
+    by_holder: bool,
 ) -> Compared {
     let mut compared =
         Compared { model: reference.model.clone(), export, rows: Vec::new(), failures: Vec::new() };
@@ -93,11 +98,20 @@ pub(super) fn compare(
     };
     for case in &reference.cases {
         for run in case.runs.iter().filter(|run| wanted(&key(case, run))) {
-            let estimate = plan(reference, case, run, &compared.export)
+            let row = plan(reference, case, run, &compared.export)
                 .ok_or_else(|| format!("memfit has no precision `{}`", case.precision))
-                .and_then(|plan| caught(|| model.estimate(&binding(&model, case), &plan)));
-            match estimate {
-                Ok(estimate) => compared.rows.push(row(reference, case, run, &compared.export, &estimate)),
+                .and_then(|plan| {
+                    let binding = binding(&model, case);
+                    let estimate = caught(|| model.estimate(&binding, &plan))?;
+                    let mut row = row(reference, case, run, &compared.export, &estimate);
+                    if by_holder {
+                        let held = caught(|| model.saved_by_function(&binding, &plan))?;
+                        row.holders = holders::compare(&case.saved_for_backward.by_holder_set, &held);
+                    }
+                    Ok(row)
+                });
+            match row {
+                Ok(row) => compared.rows.push(row),
                 Err(why) => compared.failures.push((key(case, run), why)),
             }
         }
@@ -197,6 +211,7 @@ fn row(reference: &Reference, case: &Case, run: &Run, export: &str, estimate: &E
             .collect(),
         saved: Pair { reference: case.saved_for_backward.bytes, estimate: estimate.saved_for_backward.0 },
         parameters: Pair { reference: reference.params.numel, estimate: estimate.model.parameters_trainable },
+        holders: Vec::new(),
         unknown: estimate.unknown.clone(),
     }
 }

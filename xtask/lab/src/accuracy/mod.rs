@@ -4,14 +4,15 @@
 //! larger collection lies beside the repository it is compared as well.
 
 mod compare;
+mod holders;
 mod page;
 mod reference;
 mod summary;
 
 use anyhow::{Result, bail};
-use compare::{Compared, Row};
+use compare::{Compared, Pair, Row};
 use reference::Reference;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +28,9 @@ pub(crate) struct Options {
     /// Shows the steps with the largest errors, with what is alive at their peaks
     #[arg(long, value_name = "N")]
     worst: Option<usize>,
+    /// Shows where saved bytes differ, by the autograd functions that hold them, once for each input size and precision
+    #[arg(long)]
+    node_types: bool,
     /// Prints one JSON object a step instead of tables
     #[arg(long)]
     json: bool,
@@ -118,7 +122,7 @@ fn compare_all(source: &Source, options: &Options) -> Section {
             let at = next.fetch_add(1, Ordering::Relaxed);
             jobs.get(at).map(|job| (at, job))
         } {
-            done.push((at, compare::compare(reference, export.clone(), path, &wanted)));
+            done.push((at, compare::compare(reference, export.clone(), path, &wanted, options.node_types)));
         }
         done
     };
@@ -148,6 +152,11 @@ fn print(section: &Section, options: &Options) -> Result<()> {
     );
     if let Some(count) = options.worst {
         print_worst(rows, count);
+    }
+    if options.node_types {
+        for compared in &section.compared {
+            print_holders(&compared.rows);
+        }
     }
     let failed: usize = section.compared.iter().map(|c| c.failures.len()).sum();
     if failed > 0 {
@@ -180,9 +189,29 @@ fn print_worst(mut rows: Vec<&Row>, count: usize) {
         }
         let named = [("peak", row.peak), ("saved", row.saved)];
         for (name, pair) in named.into_iter().chain(row.breakdown.iter().copied()) {
-            let difference = i128::from(pair.estimate) - i128::from(pair.reference);
-            let error = summary::share(pair.error());
-            println!("  {name:<7} {:>15} {:>15} {difference:>+14} {error:>9}", pair.reference, pair.estimate);
+            print_pair(name, pair);
         }
     }
+}
+
+/// Runs that differ by optimizer alone hold the same.
+fn print_holders(rows: &[Row]) {
+    let mut seen = BTreeSet::new();
+    for row in rows {
+        let different: Vec<_> = row.holders.iter().filter(|(_, p)| p.reference != p.estimate).collect();
+        if different.is_empty() || !seen.insert((row.batch, &row.precision)) {
+            continue;
+        }
+        println!("\n{} b{} {}", row.model, row.batch, row.precision);
+        for (name, pair) in different {
+            print_pair(name, *pair);
+        }
+    }
+}
+
+/// Reference, estimate, difference.
+fn print_pair(name: &str, pair: Pair) {
+    let difference = i128::from(pair.estimate) - i128::from(pair.reference);
+    let error = summary::share(pair.error());
+    println!("  {name:<40} {:>15} {:>15} {difference:>+14} {error:>9}", pair.reference, pair.estimate);
 }

@@ -42,6 +42,14 @@ pub(super) struct Case {
 #[derive(Deserialize)]
 pub(super) struct Saved {
     pub(super) bytes: u64,
+    #[serde(default)]
+    pub(super) by_holder_set: BTreeMap<String, Held>,
+}
+
+/// What one set of autograd nodes holds.
+#[derive(Deserialize)]
+pub(super) struct Held {
+    pub(super) bytes: u64,
 }
 
 /// A whole step with one optimizer.
