@@ -108,3 +108,14 @@ fn a_reader_that_goes_away_is_no_failure() {
         assert_eq!((run.code, &*run.err), (0, ""), "{args:?}");
     }
 }
+
+#[test]
+fn the_guide_names_every_flag() {
+    let guide = include_str!("../../docs/guide.md");
+    for command in ["estimate", "inspect"] {
+        let help = memfit(&[command, "--help"]).out;
+        let flags = help.split(|c: char| !c.is_ascii_lowercase() && c != '-').filter(|w| w.starts_with("--"));
+        let absent: Vec<&str> = flags.filter(|f| *f != "--help" && !guide.contains(f)).collect();
+        assert!(absent.is_empty(), "docs/guide.md does not name {absent:?}");
+    }
+}
