@@ -107,7 +107,11 @@ fn open(layers: &[LayerRow], top: usize) -> Vec<Part> {
     while let Some(opened) = best_to_open(layers, &parts, top) {
         parts = opened;
     }
-    parts
+    // One row with more than half of everything says nothing: better its largest parts beside a row of others.
+    let total = parts.iter().fold(0_u64, |n, part| n.saturating_add(part.size(layers)));
+    let dominates = |part: &Part| part.size(layers) > total / 2 && part.can_open(layers);
+    let open = |part: &Part| split(layers, &part.rows, part.depth + usize::from(dominates(part)));
+    parts.iter().flat_map(open).collect()
 }
 
 /// The parts with one unit of them opened, where one fits: that with the most bytes for each row it adds.
@@ -248,6 +252,12 @@ mod tests {
         assert_eq!(names(&at(3)), ["e.0", "e.1", "h"]);
         assert_eq!(names(&at(4)), ["e.0", "e.1", "h.x", "h.y"]);
         assert_eq!(names(&at(5)), ["e.0.x", "e.0.y", "e.1.x", "e.1.y", "h"]);
+    }
+
+    #[test]
+    fn a_row_that_holds_nearly_everything_is_opened_even_where_not_all_of_it_fits() {
+        let rows = layers(&[("in", 1), ("m.a", 30), ("m.b", 20), ("m.c", 10), ("m.d", 5)]);
+        assert_eq!(names(&fold(&rows, Depth::Auto, 3)), ["m.a", "m.b", "m.c", "2 others"]);
     }
 
     #[test]

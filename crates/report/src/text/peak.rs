@@ -4,7 +4,7 @@ use super::style::{self, HEAD, NOTE, WARN};
 use super::table::{printable, shorten};
 use crate::amounts::{Unit, shares, tenths};
 use crate::words;
-use memfit_engine::{Estimate, Phase};
+use memfit_engine::{Estimate, Mode, Phase};
 use memfit_graph::Bytes;
 use unicode_width::UnicodeWidthStr;
 
@@ -54,7 +54,9 @@ fn headline(out: &mut String, e: &Estimate, width: usize) {
         };
         out.push_str(&format!("{INDENT}{device:>column$} on the device{range}\n"));
     }
-    out.push_str(&format!("{INDENT}{saved:>column$} saved for backward at the end of forward\n"));
+    if e.plan.mode == Mode::Train {
+        out.push_str(&format!("{INDENT}{saved:>column$} saved for backward at the end of forward\n"));
+    }
 }
 
 /// Longest first: what to look at stands on top. Empty categories are left out.
