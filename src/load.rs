@@ -1,9 +1,10 @@
 //! A model from a file or from standard input.
 
 use crate::failure::Failure;
+use memfit_graph::Problem;
 use memfit_onnx::Model;
 use std::fs::File;
-use std::io::{BufReader, Cursor, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 /// A model with the name it is called by.
@@ -21,7 +22,7 @@ pub(crate) fn load(path: &Path) -> Result<Loaded, Failure> {
         return from_stdin();
     }
     let file = path.display().to_string();
-    let failure = |error: std::io::Error| {
+    let failure = |error: io::Error| {
         let message = match error.kind() {
             ErrorKind::NotFound => "no such file".into(),
             ErrorKind::PermissionDenied => "it may not be read".into(),
@@ -34,28 +35,40 @@ pub(crate) fn load(path: &Path) -> Result<Loaded, Failure> {
     if metadata.is_dir() {
         return Err(Failure::new(&file, "expected an .onnx file, found a directory"));
     }
-    // A pipe (`<(gunzip -c …)`) has no length to seek in.
-    let model = if metadata.is_file() {
-        memfit_onnx::import_from(BufReader::new(opened))
-    } else {
-        memfit_onnx::import(&read_all(opened).map_err(failure)?)
-    };
-    let model = model.map_err(|problems| Failure::of_file(&file, problems))?;
+    let model = import(opened).map_err(failure)?.map_err(|problems| Failure::of_file(&file, problems))?;
     let name = path.file_stem().map_or_else(|| file.clone(), |s| s.to_string_lossy().into_owned());
     Ok(Loaded { file, name, model })
 }
 
 fn from_stdin() -> Result<Loaded, Failure> {
     let file = "standard input".to_owned();
-    let bytes = read_all(std::io::stdin().lock())
-        .map_err(|error| Failure::new(&file, format!("cannot be read: {error}")))?;
-    let model = memfit_onnx::import_from(Cursor::new(bytes)).map_err(|p| Failure::of_file(&file, p))?;
+    let read = standard_input().map_err(|error| Failure::new(&file, format!("cannot be read: {error}")))?;
+    let model = read.map_err(|problems| Failure::of_file(&file, problems))?;
     let name = if model.graph.name.is_empty() { "model".into() } else { model.graph.name.clone() };
     Ok(Loaded { file, name, model })
 }
 
-fn read_all(mut reader: impl Read) -> std::io::Result<Vec<u8>> {
+type Imported = Result<Model, Vec<Problem>>;
+
+/// A file behind standard input (`memfit inspect - < model.onnx`) is read like one, its weights skipped.
+#[cfg(unix)]
+fn standard_input() -> io::Result<Imported> {
+    use std::os::fd::AsFd;
+    import(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+#[cfg(not(unix))]
+fn standard_input() -> io::Result<Imported> {
+    import_whole(io::stdin().lock())
+}
+
+/// Imports an open file. A pipe has no length to seek in, so it is read as a whole.
+fn import(file: File) -> io::Result<Imported> {
+    if file.metadata()?.is_file() { Ok(memfit_onnx::import_from(file)) } else { import_whole(file) }
+}
+
+fn import_whole(mut reader: impl Read) -> io::Result<Imported> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok(memfit_onnx::import(&bytes))
 }

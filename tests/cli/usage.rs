@@ -93,6 +93,18 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
+fn a_file_behind_standard_input_is_as_good_as_its_name() {
+    let model = file("usage_stdin.onnx", &Builder::conv().bytes());
+    let redirected = |path: &str| -> Run {
+        let stdin = std::fs::File::open(path).unwrap();
+        command(&["inspect", "-", "-b", "2", "--format", "json"]).stdin(stdin).output().unwrap().into()
+    };
+    let named = memfit(&["inspect", &model, "-b", "2", "--format", "json"]).json();
+    assert_eq!(redirected(&model).json()["tensors"], named["tensors"]);
+    fails(&redirected(env!("CARGO_MANIFEST_DIR")), &["standard input", "directory"]);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let mut builder = Builder::conv();
     // More than a pipe holds, so that the program is still writing when its reader is gone.
