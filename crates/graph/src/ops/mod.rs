@@ -22,7 +22,9 @@ pub mod constant;
 pub mod constant_of_shape;
 pub mod conv;
 pub mod conv_transpose;
+pub mod cross_entropy;
 pub mod cumulative;
+pub mod deform_conv;
 pub mod depth_space;
 pub mod det;
 pub mod dft;
@@ -37,6 +39,7 @@ pub mod gather;
 pub mod gather_elements;
 pub mod gemm;
 pub mod global_pool;
+pub mod grid_sample;
 pub mod group_norm;
 pub mod hard_sigmoid;
 pub mod hardmax;
@@ -49,6 +52,7 @@ pub mod linear;
 pub mod loop_;
 pub mod lp_norm;
 pub mod matmul;
+pub mod max_unpool;
 pub mod mel_weight_matrix;
 pub mod ml_features;
 pub mod ml_labels;
@@ -73,6 +77,8 @@ pub mod reshape;
 pub mod resize;
 pub mod reverse_sequence;
 pub mod rnn;
+pub mod roi;
+pub mod rotary_embedding;
 pub mod scaled_dot_product;
 pub mod scan;
 pub mod scatter;
@@ -85,9 +91,11 @@ pub mod softmax;
 pub mod softsign;
 pub mod split;
 pub mod squeeze;
+pub mod state_space;
 pub mod stft;
 pub mod strings;
 pub mod sum;
+pub mod swiglu;
 pub mod swish;
 pub mod tfidf_vectorizer;
 pub mod tile;
@@ -128,7 +136,9 @@ pub static ALL: &[&[OpSpec]] = &[
     constant_of_shape::SPECS,
     conv::SPECS,
     conv_transpose::SPECS,
+    cross_entropy::SPECS,
     cumulative::SPECS,
+    deform_conv::SPECS,
     depth_space::SPECS,
     det::SPECS,
     dft::SPECS,
@@ -143,6 +153,7 @@ pub static ALL: &[&[OpSpec]] = &[
     gather_elements::SPECS,
     gemm::SPECS,
     global_pool::SPECS,
+    grid_sample::SPECS,
     group_norm::SPECS,
     hard_sigmoid::SPECS,
     hardmax::SPECS,
@@ -155,6 +166,7 @@ pub static ALL: &[&[OpSpec]] = &[
     loop_::SPECS,
     lp_norm::SPECS,
     matmul::SPECS,
+    max_unpool::SPECS,
     mel_weight_matrix::SPECS,
     ml_features::SPECS,
     ml_labels::SPECS,
@@ -179,6 +191,8 @@ pub static ALL: &[&[OpSpec]] = &[
     resize::SPECS,
     reverse_sequence::SPECS,
     rnn::SPECS,
+    roi::SPECS,
+    rotary_embedding::SPECS,
     scaled_dot_product::SPECS,
     scan::SPECS,
     scatter::SPECS,
@@ -191,9 +205,11 @@ pub static ALL: &[&[OpSpec]] = &[
     softsign::SPECS,
     split::SPECS,
     squeeze::SPECS,
+    state_space::SPECS,
     stft::SPECS,
     strings::SPECS,
     sum::SPECS,
+    swiglu::SPECS,
     swish::SPECS,
     tfidf_vectorizer::SPECS,
     tile::SPECS,
