@@ -28,7 +28,7 @@ pub const SPECS: &[OpSpec] = &[OpSpec {
 
 /// The images that are unrolled at a time: the greatest divisor of the batch up to 32.
 fn parallel(batch: u64) -> u64 {
-    (1..=32.min(batch)).rev().find(|k| batch % k == 0).unwrap_or(1)
+    (1..=32.min(batch)).rev().find(|k| batch.is_multiple_of(*k)).unwrap_or(1)
 }
 
 impl Op for DeformConv {
