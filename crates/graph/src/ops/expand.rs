@@ -2,7 +2,7 @@
 //!
 //! Autograd keeps nothing: `aten::expand` is a view with stride zero; its gradient is summed (derivatives.yaml: `sum_to`).
 
-use super::fold;
+use super::{fold, rebatch};
 use crate::{
     Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View,
 };
@@ -79,7 +79,7 @@ impl Op for Expand {
             }
         });
         let target: Shape = dims.collect();
-        let shape = x.broadcast(&target).ok_or_else(|| {
+        let shape = rebatch::broadcast(cx, x, &target).ok_or_else(|| {
             OpError::mismatch("a shape that broadcasts with the target", format!("{x} and {target}"))
         })?;
         let folded = cx.value(0).zip(shape.known()).and_then(|(v, shape)| fold::expanded(v, &shape));

@@ -3,7 +3,7 @@
 //! `torch.maximum` keeps both tensors (derivatives.yaml; the gradient goes where `self == other`, halved, and not where
 //! `self < other`). More than two are folded from the left. A tensor that is no bool or float has no gradient.
 
-use super::fold;
+use super::{fold, rebatch};
 use crate::{
     Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape, Value,
     View,
@@ -31,7 +31,7 @@ pub(super) fn infer_variadic(cx: &mut Infer<'_>) -> Result<(), OpError> {
     for i in 0..cx.input_count() {
         cx.require(i)?;
         joined = match (joined, cx.shape(i)) {
-            (Some(a), Some(b)) => Some(a.broadcast(b).ok_or_else(|| {
+            (Some(a), Some(b)) => Some(rebatch::broadcast(cx, &a, b).ok_or_else(|| {
                 OpError::input(i, format!("a shape that broadcasts with {a}"), format!("shape {b}"))
             })?),
             _ => None,

@@ -4,7 +4,7 @@
 //! `embedding`, whose gradient is as large as the table (derivatives.yaml: `embedding_dense_backward`); one constant index
 //! is a `select`, a view whose gradient is a zero tensor of the input's shape; anything else is an `index_select`.
 
-use super::fold;
+use super::{fold, rebatch};
 use crate::{
     Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape, View,
 };
@@ -72,6 +72,7 @@ impl Op for Gather {
                 Some([before, &[at], after].concat())
             });
         }
+        let shape = rebatch::rearranged(cx, &shape).unwrap_or(shape);
         cx.set(0, cx.dtype(0), Some(shape));
         if let Some(value) = folded {
             cx.set_value(0, value);

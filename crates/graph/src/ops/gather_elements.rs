@@ -3,8 +3,8 @@
 //! Autograd keeps the indices only; the gradient is scattered into a new zero tensor of the input's shape
 //! (derivatives.yaml: `gather_backward`, `index_backward`).
 
-use super::fold;
 use super::gather::normalize;
+use super::{fold, rebatch};
 use crate::{Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape};
 use std::sync::Arc;
 
@@ -122,6 +122,7 @@ impl Op for GatherNd {
                 Some(at)
             })
         });
+        let shape = shape.map(|shape| rebatch::rearranged(cx, &shape).unwrap_or(shape));
         cx.set(0, cx.dtype(0), shape);
         if let Some(value) = folded {
             cx.set_value(0, value);

@@ -236,7 +236,7 @@ fn infer_broadcast(cx: &mut Infer<'_>, dtype: Option<DType>) -> Result<(), OpErr
     cx.require(1)?;
     let shape = match (cx.shape(0), cx.shape(1)) {
         (Some(a), Some(b)) => Some(
-            a.broadcast(b)
+            rebatch::broadcast(cx, a, b)
                 .ok_or_else(|| OpError::mismatch("shapes that broadcast together", format!("{a} and {b}")))?,
         ),
         _ => None,

@@ -1,6 +1,6 @@
 //! Which axis of a baked `Reshape` target holds the samples, while a fixed batch is being replaced by another.
 
-use crate::{Infer, Shape};
+use crate::{Dim, Infer, Shape};
 
 /// The target that was baked for the exported batch, with its batch axis carrying the new one.
 pub(super) fn reshaped(cx: &Infer<'_>) -> Option<Shape> {
@@ -27,6 +27,32 @@ pub(super) fn reshaped(cx: &Infer<'_>) -> Option<Shape> {
     let size = shape[place].checked_mul(new).filter(|n| old > 0 && n % old == 0)? / old;
     shape[place] = size;
     Some(Shape::from(&shape[..]))
+}
+
+/// The shape of a gather that only rearranged its input, by indices that were baked for the exported batch: it follows
+/// the new batch as a reshape would. `shape` is what the indices alone say.
+pub(super) fn rearranged(cx: &Infer<'_>, shape: &Shape) -> Option<Shape> {
+    let (old_in, old_out) = cx.before(0, 0)?;
+    let whole = old_in.elements()? == old_out.elements()?;
+    (whole && shape == old_out && cx.shape(0) != Some(old_in)).then(|| reshaped(cx))?
+}
+
+/// The broadcast of two shapes. While a fixed batch is being replaced, what hangs on constants alone still has the
+/// exported batch; beside the new one it counts as that.
+pub(super) fn broadcast(cx: &Infer<'_>, a: &Shape, b: &Shape) -> Option<Shape> {
+    a.broadcast(b).or_else(|| {
+        let (old, new) = cx.batch()?;
+        let (old, new) = (Dim::Known(old), Dim::Known(new));
+        let (mut a, mut b) = (a.clone(), b.clone());
+        for (a, b) in a.dims_mut().iter_mut().rev().zip(b.dims_mut().iter_mut().rev()) {
+            match (&*a, &*b) {
+                (x, y) if *x == old && *y == new => a.clone_from(&new),
+                (x, y) if *x == new && *y == old => b.clone_from(&new),
+                _ => {}
+            }
+        }
+        a.broadcast(&b)
+    })
 }
 
 fn product(dims: &[u64]) -> Option<u64> {
@@ -122,6 +148,33 @@ mod tests {
         assert_eq!(place(&[591, 768], 0, &[197, 3, 768], 3), Some(1));
         assert_eq!(place(&[5, 3, 8], 1, &[5, 24], 3), Some(1));
         assert_eq!(place(&[0, 3], 1, &[0, 3], 3), None);
+    }
+
+    #[test]
+    fn constants_of_the_exported_batch_meet_the_new_one() {
+        let mut g = Graph::default();
+        let input = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([2, 3])), Role::Input);
+        g.inputs = vec![input];
+        let baked = g.add_tensor("c", Type::tensor(DType::Float32, Shape::from([2, 1])), Role::Initializer);
+        let y = g.push("Add", Attributes::default(), &[input, baked], "y").unwrap();
+        let inferred = infer(&g, &Binding { batch: Some(7), ..Binding::default() }).unwrap();
+        assert_eq!(inferred.shape(y), Some(&Shape::from([7, 3])));
+    }
+
+    #[test]
+    fn a_gather_of_everything_follows_the_batch() {
+        // A pooled [1, 768] laid out as [1, 768, 1, 1] by indices, as `aten::as_strided` is exported.
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([1, 4])), Role::Input);
+        g.inputs = vec![x];
+        let flat = g.add_constant("flat", Value::vector(DType::Int64, [-1]));
+        let flat = g.push("Reshape", Attributes::default(), &[x, flat], "f").unwrap();
+        let mut indices = Value::vector(DType::Int64, [0, 1, 2, 3]);
+        indices.shape = vec![1, 4, 1, 1];
+        let indices = g.add_constant("i", indices);
+        let y = g.push("Gather", Attributes::default(), &[flat, indices], "y").unwrap();
+        let inferred = infer(&g, &Binding { batch: Some(3), ..Binding::default() }).unwrap();
+        assert_eq!(inferred.shape(y), Some(&Shape::from([3, 4, 1, 1])));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Autograd keeps the condition only (derivatives.yaml: `where(condition, grad, 0)`).
 
-use super::fold;
+use super::{fold, rebatch};
 use crate::value::indices;
 use crate::{Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Value};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Op for Where {
         }
         let shape = match (cx.shape(0), cx.shape(1), cx.shape(2)) {
             (Some(c), Some(x), Some(y)) => {
-                let all = x.broadcast(y).and_then(|s| s.broadcast(c));
+                let all = rebatch::broadcast(cx, x, y).and_then(|s| rebatch::broadcast(cx, &s, c));
                 let found = || format!("{c}, {x} and {y}");
                 Some(all.ok_or_else(|| OpError::mismatch("shapes that broadcast together", found()))?)
             }
