@@ -115,20 +115,22 @@ impl Range {
         size.upper().into_iter().chain(span).min()
     }
 
-    /// The first index and the count on an axis of `size` elements, as numpy and ONNX clamp them.
+    /// The first index and the count on an axis of `size` elements, clamped as ONNX says: a backward range begins inside.
     fn indices(&self, size: u64) -> Option<(u64, u64)> {
         let (size, step) = (i128::from(size), i128::from(self.step.as_i64()?));
-        let (lowest, highest) = if step > 0 { (0, size) } else { (-1, size - 1) };
-        let clamp = |n: &Num| {
+        let clamp = |n: &Num, lowest: i128, highest: i128| {
             let n = i128::from(n.as_i64()?);
-            Some(if n < 0 { n + size } else { n }.clamp(lowest, highest))
+            Some(if n < 0 { n + size } else { n }.min(highest).max(lowest))
         };
-        let start = clamp(&self.start)?;
-        // Both conventions for "before the first element": INT_MIN, and -size - 1.
-        let end = clamp(&self.end)?;
-        let (span, step) = if step > 0 { (end - start, step) } else { (start - end, -step) };
-        let count = if span <= 0 { 0 } else { (span + step - 1).checked_div(step)? };
-        Some((u64::try_from(start.max(0)).ok()?, u64::try_from(count).ok()?))
+        let (span, start, step) = if step > 0 {
+            let start = clamp(&self.start, 0, size)?;
+            (clamp(&self.end, 0, size)? - start, start, step)
+        } else {
+            let start = clamp(&self.start, 0, size - 1)?;
+            (start - clamp(&self.end, -1, size - 1)?, start, -step)
+        };
+        let count = if span <= 0 || size == 0 { 0 } else { (span + step - 1).checked_div(step)? };
+        Some((u64::try_from(start).ok()?, u64::try_from(count).ok()?))
     }
 }
 
@@ -290,7 +292,9 @@ mod tests {
         assert_eq!(of(20, -100, -1), "10");
         assert_eq!(of(-1, i64::MIN, -3), "4");
         assert_eq!(of(9, -1, -1), "0");
+        assert_eq!(of(i64::MIN, i64::MIN, -1), "1");
         assert_eq!(slice(float(&[0]), 0, 5, 0, 1).unwrap(), "0");
+        assert_eq!(slice(float(&[0]), -1, i64::MIN, 0, -1).unwrap(), "0");
         assert!(slice(float(&[10]), 0, 1, 0, 0).is_err());
         assert!(slice(float(&[10]), 0, 1, 1, 1).is_err());
         let old = [("starts", Attribute::Ints(vec![0, 1])), ("ends", Attribute::Ints(vec![1, 1000]))];
