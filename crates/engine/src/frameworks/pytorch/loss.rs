@@ -1,7 +1,7 @@
 //! The loss: what the training script computes from the model's outputs.
 //!
 //! The file does not say it, so it is chosen from the outputs' shapes and named among the assumptions. Cross-entropy is
-//! `log_softmax` (keeps its output; float32 under autocast) and `nll_loss` (keeps the targets and one scalar); logits of a
+//! `log_softmax` (keeps its output) and `nll_loss` (keeps its input, in float32 under autocast, the targets, one scalar); logits of a
 //! sequence are cast up to float32 first, as transformers' losses do (loss_utils.py, 5.x).
 
 use super::strides;
@@ -85,13 +85,12 @@ fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef) -> Tenso
         owned.push(logits);
     }
     let shape = tape.tensor(logits).shape.clone();
+    // cross_entropy_loss asks for its input's dtype, so autocast leaves the softmax as it is (LossNLL.cpp).
     let log_softmax = Call::new("_log_softmax")
-        .autocast(Autocast::Fp32)
         .input(Operand::Input(0), Grad::New)
         .output(&shape, OutDtype::Promoted, Place::New)
         .saves([Saved::Output(0)]);
     let log_probabilities = tape.run(&log_softmax, &[logits])[0];
-    // transformers holds the float copy of the logits as a local of its loss function; plain cross-entropy does not.
     let name = if shape.len() > 2 { "nll_loss2d_forward" } else { "nll_loss_forward" };
     let nll = Call::new(name)
         .autocast(Autocast::Fp32)
