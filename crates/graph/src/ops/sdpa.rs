@@ -5,8 +5,8 @@
 //! where every query head has its own key head, and otherwise composes the result of products and a softmax, in float32
 //! throughout. The fused kernels keep queries, keys, values, the output, one float32 number a row (flash `[B, H, S]`,
 //! efficient padded to 32 rows) and the random state, never the S×S weights (derivatives.yaml:
-//! `_scaled_dot_product_flash_attention`, `_scaled_dot_product_efficient_attention`). They write their output and
-//! gradients in the order `[B, S, H, D]`, so that joining the heads is a view. Not counted: scratch inside of a kernel.
+//! `_scaled_dot_product_flash_attention`, `_scaled_dot_product_efficient_attention`). Flash lays its output
+//! and gradients out like queries, keys and values (`empty_like`), efficient in the order `[B, S, H, D]`. Not counted: scratch inside of a kernel.
 
 use super::calls::Traced;
 use super::matmul::matmul_as_is;
@@ -62,7 +62,7 @@ pub(super) fn attention(
     let fused = |l: &mut Lowering<'_>, name, [q, k, v]: [&Traced; 3], bias: Option<&Traced>| {
         let mut call = Call::new(name);
         for input in [q, k, v] {
-            call = call.input(input.operand, Grad::New);
+            call = call.input(input.operand, if name == FLASH { Grad::Like } else { Grad::New });
         }
         if let Some(bias) = bias {
             call = call.input(bias.operand, Grad::New);
@@ -74,7 +74,7 @@ pub(super) fn attention(
         let (seed, offset) =
             if name == EFFICIENT { (&[][..], DType::Int64) } else { (&[2][..], DType::Uint64) };
         let call = call
-            .output(&shape, OutDtype::Promoted, Place::New)
+            .output(&shape, OutDtype::Promoted, if name == FLASH { Place::Pointwise } else { Place::New })
             .output(&[batch, heads, statistics], OutDtype::Is(DType::Float32), Place::New)
             .output(seed, OutDtype::Is(offset), Place::New)
             .output(&[], OutDtype::Is(offset), Place::New)
