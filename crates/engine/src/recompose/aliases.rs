@@ -6,7 +6,9 @@
 
 use super::Pass;
 use super::rewriter::Rewriter;
-use memfit_graph::{DType, NodeId, Role};
+use memfit_graph::ops::softmax::Softmax;
+use memfit_graph::{DType, NodeId, Role, TensorId};
+use std::sync::Arc;
 
 pub(super) const PASS: Pass = Pass { name: "alias", run };
 
@@ -20,6 +22,9 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     if !alias || rw.is_graph_output(to) {
         return false;
     }
+    if !rw.is(id, "Identity") {
+        widen_softmax(rw, from, to);
+    }
     let own = if rw.is_stored(from) && rw.value(from).is_none() && rw.is(id, "Identity") {
         let (name, ty) = (rw.graph.tensor(to).name.to_string(), rw.ty(from).clone());
         rw.add_stored(name, ty, Role::Initializer)
@@ -28,4 +33,15 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     };
     rw.redirect(to, own);
     true
+}
+
+/// Two Casts in a row of a softmax's result, both to the dtype that it has in the file, are
+/// `softmax(x, dtype=torch.float32).to(x.dtype)`.
+fn widen_softmax(rw: &mut Rewriter<'_>, result: TensorId, cast: TensorId) {
+    let Some(id) = rw.made_by(result, "Softmax") else { return };
+    let Some(softmax) = rw.op::<Softmax>(id).copied() else { return };
+    if rw.sole_reader(cast).is_some_and(|n| rw.is(n, "Cast")) {
+        let input = rw.input(id, 0);
+        rw.rewrite(id, Arc::new(Softmax { in_float32: true, ..softmax }), vec![input]);
+    }
 }

@@ -13,6 +13,7 @@ mod layer_norm;
 mod linear;
 mod mask;
 mod rewriter;
+mod rms_norm;
 mod sdpa;
 #[cfg(test)]
 mod testing;
@@ -65,8 +66,16 @@ struct Pass {
 }
 
 /// Every pattern, in the order in which one prepares for the next.
-static PASSES: &[Pass] =
-    &[aliases::PASS, linear::PASS, gelu::PASS, gated::PASS, layer_norm::PASS, group_norm::PASS, sdpa::PASS];
+static PASSES: &[Pass] = &[
+    aliases::PASS,
+    linear::PASS,
+    gelu::PASS,
+    gated::PASS,
+    layer_norm::PASS,
+    group_norm::PASS,
+    rms_norm::PASS,
+    sdpa::PASS,
+];
 
 /// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.
 pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> Report {

@@ -1,7 +1,7 @@
 //! Views and copies between the kernels of one operator: what `permute`, `reshape`, `expand` and `contiguous` do in
 //! PyTorch's own composite functions, with the dims tracked.
 
-use crate::{Autocast, Call, Grad, Lowering, Operand, OutDtype, Place, View};
+use crate::{Autocast, Call, DType, Grad, Lowering, Operand, OutDtype, Place, View};
 
 /// A value inside one operator's list of calls, with what later calls need to know of it.
 #[derive(Clone, Debug)]
@@ -103,6 +103,12 @@ impl Traced {
         let call = Call::new("autocast").autocast(autocast).input(self.operand, Grad::Unview);
         let call = call.output(&self.shape, OutDtype::Like(0), Place::View(0, View::Alias));
         Traced::of(l, call, &self.shape, &[self])
+    }
+
+    /// `aten::_to_copy` to another dtype.
+    pub(super) fn cast(&self, l: &mut Lowering<'_>, to: DType) -> Traced {
+        let call = Call::new("_to_copy").input(self.operand, Grad::Pointwise);
+        Traced::of(l, call.output(&self.shape, OutDtype::Is(to), Place::Pointwise), &self.shape, &[self])
     }
 
     /// A pointwise function of it that keeps nothing (times a number, plus a number).

@@ -17,6 +17,7 @@ pub mod center_crop_pad;
 pub mod clip;
 pub mod col2im;
 pub mod comparison;
+pub mod composed_rms_norm;
 pub mod concat;
 pub mod constant;
 pub mod constant_of_shape;
@@ -131,6 +132,7 @@ pub static ALL: &[&[OpSpec]] = &[
     clip::SPECS,
     col2im::SPECS,
     comparison::SPECS,
+    composed_rms_norm::SPECS,
     concat::SPECS,
     constant::SPECS,
     constant_of_shape::SPECS,

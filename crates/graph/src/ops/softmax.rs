@@ -5,8 +5,9 @@
 //! the result is float32: bfloat16 is cast up before, float16 is read by the kernel as it is (aten/src/ATen/native/SoftMax.cpp,
 //! `half_to_float`). Before opset 13 the operator flattens its input to a matrix at `axis` (default 1); shapes are the same.
 
+use super::calls::Traced;
 use crate::{
-    Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, shape,
+    Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved, shape,
 };
 use std::sync::Arc;
 
@@ -19,6 +20,9 @@ pub struct Softmax {
     pub axis: i64,
     /// Whether all axes from `axis` on are normalized together (before opset 13).
     pub flattens: bool,
+    /// What a float32 export hides of `softmax(x, dtype=torch.float32).to(x.dtype)`: the result is float32 whatever the
+    /// input is, and is then cast back to the model's dtype.
+    pub in_float32: bool,
 }
 
 /// How both are found.
@@ -41,7 +45,7 @@ impl Softmax {
     fn read(a: &crate::Attributes, version: i64) -> Result<Softmax, OpError> {
         let flattens = version < 13;
         let axis = a.int("axis")?.unwrap_or(if flattens { 1 } else { -1 });
-        Ok(Softmax { log: false, axis, flattens })
+        Ok(Softmax { log: false, axis, flattens, in_float32: false })
     }
 }
 
@@ -70,7 +74,13 @@ impl Op for Softmax {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        let reads_half = l.autocast.is_some() && l.dtype(0) == DType::Float16;
+        let half = l.dtype(0);
+        let x = Traced::input(l, 0);
+        // The kernel itself reads float16 and writes float32 (SoftMax.cpp, `half_to_float`).
+        let widens = l.autocast.is_some() || self.in_float32;
+        let reads_half = widens && half == DType::Float16;
+        let is_copied = self.in_float32 && half == DType::Bfloat16 && l.autocast.is_none();
+        let x = if is_copied { x.cast(l, DType::Float32) } else { x };
         let (autocast, dtype) = if reads_half {
             (Autocast::Keep, OutDtype::Is(DType::Float32))
         } else {
@@ -78,13 +88,18 @@ impl Op for Softmax {
         };
         let mut call = Call::new(if self.log { "_log_softmax" } else { "_softmax" })
             .autocast(autocast)
-            .input(Operand::Input(0), Grad::New)
-            .output(l.out_shape(0), dtype, Place::New)
+            .input(x.operand, Grad::New)
+            .output(&x.shape, dtype, Place::New)
             .saves([Saved::Output(0)]);
         if !self.log {
-            call = call.backward_workspace(l.out_shape(0), dtype);
+            call = call.backward_workspace(&x.shape, dtype);
         }
-        l.finish(call);
+        let shape = x.shape.clone();
+        let mut y = Traced::of(l, call, &shape, &[&x]);
+        if self.in_float32 && half.is_half() {
+            y = y.cast(l, half);
+        }
+        y.bind(l, 0);
     }
 }
 
@@ -108,7 +123,7 @@ mod tests {
             let x = TensorState { shape: &[8, 8], dtype, requires_grad: true, is_initializer: false };
             let inputs = [Some(x)];
             let mut l = Lowering::new(&inputs, &[], Some(dtype), true);
-            Softmax { log: false, axis: -1, flattens: false }.pytorch(&mut l);
+            Softmax { log: false, axis: -1, flattens: false, in_float32: false }.pytorch(&mut l);
             l.into_parts().0.remove(0)
         };
         assert_eq!(call(DType::Float16).autocast, Autocast::Keep);

@@ -1,13 +1,14 @@
 //! The loss: what the training script computes from the model's outputs.
 //!
 //! The file does not say it, so it is chosen from the outputs' shapes and named among the assumptions. Cross-entropy is
-//! `log_softmax` (keeps its output) and `nll_loss` (keeps its input, in float32 under autocast, the targets, one scalar); logits of a
-//! sequence are cast up to float32 first, as transformers' losses do (loss_utils.py, 5.x).
+//! `log_softmax` (keeps its output) and `nll_loss` (keeps its input, in float32 under autocast, the targets, one scalar); the
+//! logits of a causal language model are cast up to float32 first.
 
 use super::strides;
 use super::tape::{Edge, Tape, Tensor, TensorRef};
 use crate::{Category, Loss};
-use memfit_graph::{Autocast, Call, DType, Grad, Operand, OutDtype, Place, Saved, View};
+use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
+use memfit_graph::{Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Saved, TensorId, View};
 
 /// The loss that a script would use for these outputs, with a sentence that says why.
 pub(super) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Loss, String) {
@@ -51,10 +52,34 @@ pub(super) fn target(loss: Loss, output: &[u64], same_as_input: bool) -> Option<
     }
 }
 
-/// Computes the loss of one output; gives the scalar.
-pub(super) fn run(tape: &mut Tape, loss: Loss, output: TensorRef, target: Option<TensorRef>) -> TensorRef {
+/// Whether a model is a causal language model: one embedded sequence, attended to without looking ahead. transformers
+/// casts the logits of these up to float32 (loss/loss_utils.py, `ForCausalLMLoss`, 5.x), and of no others.
+pub(super) fn is_causal_lm(graph: &Graph) -> bool {
+    let is_embedded = |id: &TensorId| {
+        graph.nodes.iter().any(|n| n.op.name() == "Gather" && n.inputs.get(1).copied().flatten() == Some(*id))
+    };
+    let embedded = graph.inputs.iter().filter(|id| is_embedded(id)).count();
+    let is_signal = |id: &TensorId| {
+        let declared = &graph.tensor(*id).declared;
+        declared.dtype().is_some_and(|d| d.is_float()) && declared.shape().is_some_and(|s| s.rank() > 2)
+    };
+    let looks_back = graph.nodes.iter().any(|n| {
+        let fused = n.op.downcast::<ScaledDotProductAttention>().is_some_and(|a| a.is_causal);
+        fused || matches!(n.op.name(), "LessOrEqual" | "Trilu")
+    });
+    embedded == 1 && !graph.inputs.iter().any(is_signal) && looks_back
+}
+
+/// Computes the loss of one output; gives the scalar. `upcast` says that logits are cast up to float32 first.
+pub(super) fn run(
+    tape: &mut Tape,
+    loss: Loss,
+    output: TensorRef,
+    target: Option<TensorRef>,
+    upcast: bool,
+) -> TensorRef {
     match (loss, target) {
-        (Loss::CrossEntropy, Some(target)) => cross_entropy(tape, output, target),
+        (Loss::CrossEntropy, Some(target)) => cross_entropy(tape, output, target, upcast),
         (Loss::Mse, target) => {
             let target = target.unwrap_or(output);
             pairwise(tape, "mse_loss", Autocast::Fp32, output, target)
@@ -66,15 +91,15 @@ pub(super) fn run(tape: &mut Tape, loss: Loss, output: TensorRef, target: Option
     }
 }
 
-fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef) -> TensorRef {
+fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef, upcast: bool) -> TensorRef {
     let shape = tape.tensor(logits).shape.clone();
     let mut logits = logits;
     let mut owned = Vec::new();
+    if upcast && tape.tensor(logits).dtype.is_half() {
+        logits = tape.cast(logits, DType::Float32);
+        owned.push(logits);
+    }
     if shape.len() == 3 {
-        if tape.tensor(logits).dtype.is_half() {
-            logits = tape.cast(logits, DType::Float32);
-            owned.push(logits);
-        }
         let flat = [shape[0].saturating_mul(shape[1]), shape[2]];
         let view = Call::new("view").input(Operand::Input(0), Grad::Unview).output(
             &flat,

@@ -170,9 +170,16 @@ impl Tape {
         meet(true).or_else(|| meet(false)).unwrap_or(DType::Float32)
     }
 
-    /// What autocast casts this call's float inputs to.
+    /// What this call's float inputs are cast to. Without autocast, a matrix product cannot mix float32 with half: where
+    /// float32 arrives in a half model, the model's own cast back is one that its float32 export does not show.
     fn cast_target(&self, call: &Call, inputs: &[TensorRef]) -> Option<DType> {
-        let half = self.autocast?;
+        let Some(half) = self.autocast else {
+            let floats =
+                inputs.iter().map(|t| self.tensor(*t)).filter(|t| t.dtype.is_float() && !t.is_number);
+            let half = floats.clone().map(|t| t.dtype).find(|d| d.is_half())?;
+            let mixes = floats.clone().any(|t| t.dtype == DType::Float32);
+            return (call.autocast == Autocast::Lower && mixes).then_some(half);
+        };
         match call.autocast {
             Autocast::Keep => None,
             Autocast::Lower => Some(half),
@@ -282,19 +289,23 @@ impl Tape {
     /// The strides of a view; `None` where it needs a copy.
     fn view_strides(&self, t: TensorRef, shape: &[u64], view: &View) -> Option<Dims> {
         let tensor = self.tensor(t);
-        match view {
+        let strides = match view {
             View::Reshape => strides::view(&tensor.shape, &tensor.strides, shape),
             View::Permute(perm) => perm.iter().map(|k| tensor.strides.get(*k).copied()).collect(),
             View::Expand => Some(strides::expand(&tensor.shape, &tensor.strides, shape)),
             View::Slice { axis, step, .. } => {
                 let mut out = tensor.strides.clone();
-                if let Some(stride) = out.get_mut(*axis) {
+                if out.len() == shape.len() + 1 && *axis < out.len() {
+                    // One index rather than a range: the axis goes.
+                    out.remove(*axis);
+                } else if let Some(stride) = out.get_mut(*axis) {
                     *stride = stride.saturating_mul(*step);
                 }
                 Some(out)
             }
             View::Alias => Some(tensor.strides.clone()),
-        }
+        };
+        strides.filter(|s| s.len() == shape.len())
     }
 
     /// TensorIterator's layout: that of the first operand of the full shape, else contiguous.

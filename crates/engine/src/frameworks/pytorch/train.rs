@@ -84,9 +84,10 @@ impl Runner<'_> {
             let target = first.map(|(shape, d)| loss::add_target(&mut self.tape, &shape, dtype(d)));
             vec![target; used]
         };
+        let upcast = loss::is_causal_lm(self.graph);
         let mut total: Option<TensorRef> = None;
         for ((_, t), target) in outputs.iter().zip(targets) {
-            let one = loss::run(&mut self.tape, loss, *t, target);
+            let one = loss::run(&mut self.tape, loss, *t, target, upcast);
             total = Some(match total {
                 None => one,
                 Some(sum) => self.add_scalars(sum, one),
