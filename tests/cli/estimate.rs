@@ -94,6 +94,19 @@ fn sizes_that_are_needed_and_not_given_are_asked_for() {
 }
 
 #[test]
+fn sizes_beyond_any_machine_are_refused_and_never_wrap_around() {
+    let model = file("estimate_huge.onnx", &Builder::conv().bytes());
+    for batch in ["18446744073709551615", "9223372036854775807", "1000000000000000"] {
+        let run = memfit(&["estimate", &model, "-b", batch]);
+        assert_eq!((run.code, &*run.out), (2, ""), "{batch}: {}", run.err);
+        assert!(!run.err.contains("panicked"), "{batch}: {}", run.err);
+    }
+    // The largest tensor is 1,024 bytes a sample.
+    let peak = peak(&estimate(&[&model, "-b", "1000000000000"]));
+    assert!(peak > 1024 * 1_000_000_000_000, "{peak}");
+}
+
+#[test]
 fn an_unknown_operator_makes_it_a_lower_bound_and_says_so() {
     let mut builder = Builder::conv();
     builder.node("Mystery", "/Mystery", &["y"], "z").domain = "com.example".into();

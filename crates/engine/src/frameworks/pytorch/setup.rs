@@ -8,6 +8,9 @@ use crate::optimizers::{self, Parameter};
 use crate::parameters::{Stored, classify};
 use memfit_graph::{Bytes, DType, Problem, TensorId};
 
+/// A tensor larger than this (1 PiB) is refused: sums over a step of such tensors stay far below 2^64, and no machine holds one.
+const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
+
 impl Runner<'_> {
     /// Every tensor must have a size, at least an upper bound.
     pub(super) fn check_sizes(&self) -> Result<(), Vec<Problem>> {
@@ -31,7 +34,25 @@ impl Runner<'_> {
                     ))
             })
             .collect();
-        if problems.is_empty() { Ok(()) } else { Err(problems) }
+        if problems.is_empty() { self.check_range() } else { Err(problems) }
+    }
+
+    /// No tensor is so large that sums of sizes could leave 64 bits.
+    fn check_range(&self) -> Result<(), Vec<Problem>> {
+        let too_large = |(tensor, ty): &(&memfit_graph::Tensor, &memfit_graph::Type)| {
+            let Some(shape) = ty.shape().and_then(|s| s.upper()) else { return None };
+            let bytes = ty
+                .dtype()
+                .unwrap_or(DType::Float32)
+                .size_of(shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d)));
+            (bytes > LARGEST_TENSOR).then(|| {
+                let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
+                let message = format!("expected at most 1 PiB, found a shape of {}", dims.join("x"));
+                Problem::new(&*tensor.name, message).hint("give a smaller batch or smaller inputs")
+            })
+        };
+        let mut tensors = self.graph.tensors.iter().zip(&self.inferred.types);
+        tensors.find_map(|t| too_large(&t)).map_or(Ok(()), |problem| Err(vec![problem]))
     }
 
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.
