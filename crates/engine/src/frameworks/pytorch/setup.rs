@@ -40,7 +40,7 @@ impl Runner<'_> {
     /// No tensor is so large that sums of sizes could leave 64 bits.
     fn check_range(&self) -> Result<(), Vec<Problem>> {
         let too_large = |(tensor, ty): &(&memfit_graph::Tensor, &memfit_graph::Type)| {
-            let Some(shape) = ty.shape().and_then(|s| s.upper()) else { return None };
+            let shape = ty.shape().and_then(|s| s.upper())?;
             let bytes = ty
                 .dtype()
                 .unwrap_or(DType::Float32)
