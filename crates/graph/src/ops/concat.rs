@@ -108,7 +108,7 @@ impl Op for Concat {
         let mut start = 0;
         for i in 0..l.input_count() {
             call = call.input(Operand::Input(i), Grad::Narrow { axis, start });
-            start += l.shape(i).get(axis).copied().unwrap_or(0);
+            start = start.saturating_add(l.shape(i).get(axis).copied().unwrap_or(0));
         }
         l.finish(call.output(l.out_shape(0), OutDtype::Promoted, Place::New));
     }

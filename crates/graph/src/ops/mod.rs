@@ -117,6 +117,7 @@ mod rebatch;
 mod reduction;
 mod sdpa;
 mod spatial;
+mod support;
 #[cfg(test)]
 mod testing;
 
@@ -290,6 +291,7 @@ mod tests {
             "reduction",
             "sdpa",
             "spatial",
+            "support",
             "testing",
         ];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
