@@ -7,6 +7,8 @@
 
 use crate::{Attributes, Call, DType, Infer, Lowering, OpError, OpSpec, Operand, OutDtype, Place};
 
+pub use support::support_table;
+
 pub mod activation;
 pub mod arg_reduce;
 pub mod arithmetic;

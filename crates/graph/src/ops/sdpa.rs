@@ -94,9 +94,12 @@ pub(super) fn attention(
             let bias = mask.map(|mask| {
                 // The kernel loads eight elements at a time: a row that is no multiple is padded and sliced back.
                 let mask = match mask.shape.last() {
-                    Some(columns) if columns % 8 != 0 => {
-                        pad(l, &mask, (columns / 8 + 1) * 8).narrow(l, mask.rank() - 1, 0, *columns)
-                    }
+                    Some(columns) if columns % 8 != 0 => pad(
+                        l,
+                        &mask,
+                        columns.checked_next_multiple_of(8).unwrap_or(*columns),
+                    )
+                    .narrow(l, mask.rank() - 1, 0, *columns),
                     _ => mask,
                 };
                 mask.expand(l, &scores)

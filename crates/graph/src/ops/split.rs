@@ -130,7 +130,7 @@ impl Op for Split {
         for j in &used {
             let view = View::Slice { axis, start, step: 1 };
             call = call.output(l.out_shape(*j), OutDtype::Like(0), Place::View(0, view));
-            start += l.out_shape(*j).get(axis).copied().unwrap_or(0);
+            start = l.out_shape(*j).get(axis).map_or(start, |n| start.saturating_add(*n));
         }
         let Operand::Result { call, .. } = l.call(call) else { return };
         for (output, j) in used.into_iter().enumerate() {

@@ -56,6 +56,8 @@ fn ordinary_attributes() -> Attributes {
     };
     let body = || Attribute::Graph(Box::default());
     Attributes::from([
+        ("K", Attribute::Int(4)),
+        ("N", Attribute::Int(4)),
         ("axis", Attribute::Int(0)),
         ("blocksize", Attribute::Int(2)),
         ("body", body()),
