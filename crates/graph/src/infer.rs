@@ -279,6 +279,7 @@ pub struct Step<'a> {
     pub old_input: Option<&'a Shape>,
     pub new_input: Option<&'a Shape>,
     pub old_output: Option<&'a Shape>,
+    pub new_output: Option<&'a Shape>,
 }
 
 /// What one operator sees while its outputs are inferred.
@@ -459,7 +460,8 @@ impl<'a> Infer<'a> {
             tensor = node.inputs.first().copied().flatten();
             let old_input = tensor.and_then(|id| before.shape(id));
             let new_input = tensor.and_then(|id| inferred.shape(id));
-            Some(Step { op: node.op.name(), old_input, new_input, old_output: before.shape(output) })
+            let (old_output, new_output) = (before.shape(output), inferred.shape(output));
+            Some(Step { op: node.op.name(), old_input, new_input, old_output, new_output })
         })
     }
 

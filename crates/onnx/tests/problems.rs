@@ -151,12 +151,14 @@ fn bodies_nested_without_end_are_a_problem() {
     let leaf = graph(vec![node("Relu", "x", "y", vec![])], vec![], vec![info("y", "")], vec![]);
     let if_ = node("If", "x", "y", vec![]).write_to_bytes().unwrap();
     let output = field(12, &info("y", "").write_to_bytes().unwrap());
+    let otherwise =
+        [field(1, b"else_branch"), field(6, &leaf.write_to_bytes().unwrap()), vec![0xa0, 1, 5]].concat();
     for depth in [31, 33, 60, 200, 5000] {
         let mut inner = leaf.write_to_bytes().unwrap();
         for _ in 0..depth {
             // The graph as the attribute of a node of a graph.
             let attribute = [field(1, b"then_branch"), field(6, &inner), vec![0xa0, 1, 5]].concat();
-            let node = [if_.clone(), field(5, &attribute)].concat();
+            let node = [if_.clone(), field(5, &attribute), field(5, &otherwise)].concat();
             inner = [field(1, &node), output.clone()].concat();
         }
         let input = field(11, &info("x", "").write_to_bytes().unwrap());

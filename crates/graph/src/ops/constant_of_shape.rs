@@ -1,6 +1,7 @@
 //! ConstantOfShape. ONNX 9, 20, 21, 23, 24, 25.
 
-use crate::{Call, DType, Dim, Infer, Lowering, Num, Op, OpError, OpSpec, OutDtype, Place, Shape, Value};
+use super::rebatch;
+use crate::{Call, DType, Infer, Lowering, Num, Op, OpError, OpSpec, OutDtype, Place, Shape, Value};
 use std::sync::Arc;
 
 /// A tensor of the shape in input 0, filled with one element.
@@ -45,13 +46,8 @@ impl Op for ConstantOfShape {
         let dim =
             |(k, n): (usize, &Num)| n.as_dim().unwrap_or_else(|| cx.fresh_dim(&format!("dim{k}"), None));
         let mut shape: Shape = target.data.iter().enumerate().map(dim).collect();
-        // A leading dim that was baked for the exported batch follows the new one.
-        if let (Some(first), Some((old, new))) = (shape.dims_mut().first_mut(), cx.batch())
-            && old > 1
-            && *first == Dim::Known(old)
-            && cx.value(0) == cx.value_before(0)
-        {
-            *first = Dim::Known(new);
+        if cx.value(0) == cx.value_before(0) {
+            rebatch::leading(cx, &mut shape);
         }
         let folded = shape.known().and_then(|dims| Value::filled(self.dtype, &dims, self.fill.clone()));
         cx.set(0, self.dtype, Some(shape));
@@ -70,7 +66,7 @@ impl Op for ConstantOfShape {
 mod tests {
     use super::super::testing::{In, folded, ints, shape};
     use super::*;
-    use crate::{Attribute, Attributes, TensorAttribute, Type};
+    use crate::{Attribute, Attributes, Dim, TensorAttribute, Type};
 
     #[test]
     fn the_shape_comes_from_elements_or_at_least_their_count() {

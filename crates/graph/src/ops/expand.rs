@@ -24,11 +24,9 @@ impl Expand {
         if cx.value(1) != cx.value_before(1) {
             return Some(target);
         }
-        if let (Some(first), Some((old, new))) = (target.first_mut(), cx.batch())
-            && old > 1
-            && first.as_dim() == Some(Dim::Known(old))
+        if let Some(new) = target.first().and_then(|n| rebatch::leading_size(cx, &n.as_dim()?, target.len()))
         {
-            *first = Dim::Known(new).into();
+            target[0] = new.into();
         }
         if let (Some((old_in, old_out)), Some(new_in)) = (cx.before(0, 0), cx.shape(0))
             && old_in.rank() == new_in.rank()

@@ -72,7 +72,11 @@ impl Op for Gather {
                 Some([before, &[at], after].concat())
             });
         }
-        let shape = rebatch::rearranged(cx, &shape).unwrap_or(shape);
+        let shape = rebatch::rearranged(cx, &shape).unwrap_or_else(|| {
+            let mut shape = shape;
+            rebatch::indexed(cx, axis..axis + 1, axis, &mut shape);
+            shape
+        });
         cx.set(0, cx.dtype(0), Some(shape));
         if let Some(value) = folded {
             cx.set_value(0, value);

@@ -122,7 +122,14 @@ impl Op for GatherNd {
                 Some(at)
             })
         });
-        let shape = shape.map(|shape| rebatch::rearranged(cx, &shape).unwrap_or(shape));
+        let tuple = cx.shape(1).and_then(|s| usize::try_from(s.dims().last()?.known()?).ok()).unwrap_or(0);
+        let shape = shape.map(|mut shape| {
+            rebatch::rearranged(cx, &shape).unwrap_or_else(|| {
+                let b = self.batch_dims;
+                rebatch::indexed(cx, b..b.saturating_add(tuple), b, &mut shape);
+                shape
+            })
+        });
         cx.set(0, cx.dtype(0), shape);
         if let Some(value) = folded {
             cx.set_value(0, value);

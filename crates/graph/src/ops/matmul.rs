@@ -7,6 +7,7 @@
 //! `addmm` over the flattened input. All are on autocast's lower-precision list, which casts once on entry.
 
 use super::calls::{Traced, elements};
+use super::rebatch;
 use crate::{
     Attributes, Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved, Shape,
 };
@@ -231,7 +232,11 @@ impl Op for MatMul {
             Some(self.order(i, shape.rank()).into_iter().map(|k| shape[k].clone()).collect::<Shape>())
         };
         let shape = match (turned(0), turned(1)) {
-            (Some(a), Some(b)) => Some(product_shape(&a, &b)?),
+            (Some(mut a), Some(mut b)) => {
+                let (m, n) = (a.rank().saturating_sub(2), b.rank().saturating_sub(2));
+                rebatch::meet(cx, &mut a.dims_mut()[..m], &mut b.dims_mut()[..n]);
+                Some(product_shape(&a, &b)?)
+            }
             _ => None,
         };
         cx.set(0, dtype, shape);

@@ -2,6 +2,7 @@
 //!
 //! Each draws a new tensor; nothing is kept and no gradient flows (stochastic depth is written with these by exporters).
 
+use super::rebatch;
 use crate::{
     Attributes, Call, DType, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape,
 };
@@ -103,13 +104,7 @@ impl Op for Random {
         let shape = match &self.source {
             Source::Given(shape) => {
                 let mut shape = Shape::from(&shape[..]);
-                // A leading dim that was baked for the exported batch follows the new one.
-                if let (Some(first), Some((old, new))) = (shape.dims_mut().first_mut(), cx.batch())
-                    && old > 1
-                    && *first == Dim::Known(old)
-                {
-                    *first = Dim::Known(new);
-                }
+                rebatch::leading(cx, &mut shape);
                 Some(shape)
             }
             Source::Like => {

@@ -40,19 +40,42 @@ pub(super) fn rearranged(cx: &Infer<'_>, shape: &Shape) -> Option<Shape> {
 /// The broadcast of two shapes. While a fixed batch is being replaced, what hangs on constants alone still has the
 /// exported batch; beside the new one it counts as that.
 pub(super) fn broadcast(cx: &Infer<'_>, a: &Shape, b: &Shape) -> Option<Shape> {
-    a.broadcast(b).or_else(|| {
-        let (old, new) = cx.batch()?;
-        let (old, new) = (Dim::Known(old), Dim::Known(new));
-        let (mut a, mut b) = (a.clone(), b.clone());
-        for (a, b) in a.dims_mut().iter_mut().rev().zip(b.dims_mut().iter_mut().rev()) {
-            match (&*a, &*b) {
-                (x, y) if *x == old && *y == new => a.clone_from(&new),
-                (x, y) if *x == new && *y == old => b.clone_from(&new),
-                _ => {}
-            }
+    let (mut a, mut b) = (a.clone(), b.clone());
+    meet(cx, a.dims_mut(), b.dims_mut());
+    a.broadcast(&b)
+}
+
+/// Gives dims that conflict the new batch where one of them still has the exported one, or the same multiple of it (samples
+/// and heads on one axis). Both are aligned from the right.
+pub(super) fn meet(cx: &Infer<'_>, a: &mut [Dim], b: &mut [Dim]) {
+    let Some((old, new)) = cx.batch() else { return };
+    for (a, b) in a.iter_mut().rev().zip(b.iter_mut().rev()) {
+        let (Some(x), Some(y)) = (a.known(), b.known()) else { continue };
+        let follows = |x: u64, y: u64| x.checked_mul(new).is_some_and(|n| Some(n) == y.checked_mul(old));
+        match (x, y) {
+            (x, y) if x == y || x == 1 || y == 1 => {}
+            (x, y) if follows(x, y) => a.clone_from(b),
+            (x, y) if follows(y, x) => b.clone_from(a),
+            _ => {}
         }
-        a.broadcast(&b)
-    })
+    }
+}
+
+/// The new batch for the leading dim of a shape that was baked for the exported one. A vector is left alone: as long as the
+/// batch is large, it may be as long as a rank is high. So is a batch of one, which says nothing.
+pub(super) fn leading_size(cx: &Infer<'_>, dim: &Dim, rank: usize) -> Option<Dim> {
+    let (old, new) = cx.batch().filter(|(old, _)| *old > 1 && rank > 1)?;
+    (dim.known() == Some(old)).then_some(Dim::Known(new))
+}
+
+/// Puts the new batch in place of the exported one as the leading dim of a baked shape.
+pub(super) fn leading(cx: &Infer<'_>, shape: &mut Shape) {
+    let rank = shape.rank();
+    if let Some(first) = shape.dims_mut().first_mut()
+        && let Some(new) = leading_size(cx, first, rank)
+    {
+        *first = new;
+    }
 }
 
 fn product(dims: &[u64]) -> Option<u64> {
@@ -71,17 +94,38 @@ struct Samples {
 /// the operators between the two leave these axes as they are (a matrix product, a sum).
 fn folded_at(cx: &Infer<'_>, leading: &[u64], batch: u64) -> Option<u64> {
     const STEPS: usize = 16;
-    let mut steps = cx.history(0).take(STEPS);
-    steps.find_map(|step| {
-        let (old_in, new_in) = (step.old_input?.known()?, step.new_input?.known()?);
-        if step.op != "Reshape" {
+    for step in cx.history(0).take(STEPS) {
+        let (old_out, new_out) = (step.old_output?.known()?, step.new_output?.known()?);
+        if old_out.get(..leading.len()) != Some(leading) || changed(&old_out, &new_out)? + 1 != leading.len()
+        {
             return None;
         }
-        let axis = (0..old_in.len()).find(|k| new_in.get(*k) != old_in.get(*k))?;
-        let made = step.old_output?.known()?;
-        (made.get(..leading.len()) == Some(leading) && old_in[axis] == batch)
-            .then(|| product(&old_in[..axis]))?
-    })
+        let (old_in, new_in) = (step.old_input?.known()?, step.new_input?.known()?);
+        let axis = changed(&old_in, &new_in)?;
+        if step.op == "Reshape" && old_in[axis] == batch {
+            return product(&old_in[..axis]);
+        }
+    }
+    None
+}
+
+/// The first axis whose size differs.
+fn changed(old: &[u64], new: &[u64]) -> Option<usize> {
+    (0..old.len()).find(|k| new.get(*k) != old.get(*k))
+}
+
+/// Puts the new batch where constant indices into the samples' axis have as many entries as the exported batch: one of each
+/// sample, as `x[arange(batch), lengths]`. `consumed` are the axes that are indexed, `at` is where the indices' first axis goes.
+pub(super) fn indexed(cx: &Infer<'_>, consumed: std::ops::Range<usize>, at: usize, shape: &mut Shape) {
+    let place = || {
+        let ((old_in, _), (old_indices, _), (batch, new)) = (cx.before(0, 0)?, cx.before(1, 0)?, cx.batch()?);
+        let axis = changed(&old_in.known()?, &cx.shape(0)?.known()?)?;
+        let each = cx.shape(1)? == old_indices && old_indices.dims().first()?.known() == Some(batch);
+        (each && consumed.contains(&axis)).then_some(Dim::Known(new))
+    };
+    if let (Some(new), Some(dim)) = (place(), shape.dims_mut().get_mut(at)) {
+        *dim = new;
+    }
 }
 
 /// The axis of `target` that holds the samples which `axis` of `input` counts, two shapes of as many elements; `batch` is
