@@ -10,6 +10,11 @@ use memfit_graph::{Binding, DType, Inferred, Num, Shape, TensorId, Type, Value, 
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
+/// Operators with a case whose output shape depends on data that memfit does not follow (pixels, words, overlaps of
+/// boxes) or that the corpus does not hold (bfloat16 limits).
+const DEPENDS_ON_DATA: &[&str] =
+    &["Cast", "ImageDecoder", "NonMaxSuppression", "Range", "StringNormalizer", "StringSplit", "Unique"];
+
 /// How one case went.
 enum Outcome {
     Agrees,
@@ -51,7 +56,9 @@ fn the_operators_of_onnx_are_inferred_as_the_reference_computes_them() {
     }
     let total = table.values().fold([0; 4], |acc, row| std::array::from_fn(|i| acc[i] + row[i]));
     println!("total: {} agree, {} not written, {} unknown, {} wrong", total[0], total[1], total[2], total[3]);
-    assert_eq!(total[3], 0);
+    let unknown = table.iter().filter(|(_, row)| row[2] > 0).map(|(op, _)| op.as_str());
+    assert_eq!(unknown.filter(|op| !DEPENDS_ON_DATA.contains(op)).collect::<Vec<_>>(), [""; 0]);
+    assert_eq!((total[1], total[3]), (0, 0), "not written, wrong");
 }
 
 fn run(bytes: &[u8], case: &Json) -> Outcome {

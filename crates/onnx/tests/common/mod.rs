@@ -4,6 +4,7 @@
 
 use memfit_graph::{DType, Graph, Role, Type};
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 /// A path of the reference corpus; `None`, with a printed line, where it is absent.
 pub fn shared(path: &str) -> Option<PathBuf> {
@@ -44,4 +45,16 @@ pub fn forget_declared(graph: &mut Graph) {
             tensor.declared = Type::Unknown;
         }
     }
+}
+
+/// Does something with each item, on all cores; the results come in no particular order.
+pub fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let items = Mutex::new(items.into_iter());
+    let next = || items.lock().unwrap().next();
+    std::thread::scope(|scope| {
+        let worker = || std::iter::from_fn(next).map(&work).collect::<Vec<R>>();
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|w| w.join().unwrap()).collect()
+    })
 }
