@@ -198,6 +198,17 @@ impl<'g> Rewriter<'g> {
         id
     }
 
+    /// Adds a small constant.
+    pub(super) fn add_value(&mut self, value: Value) -> TensorId {
+        let ty = Type::tensor(value.dtype, value.dims());
+        let name = format!("recomposed_{}", self.graph.tensors.len());
+        let id = self.add_stored(name, ty, Role::Constant);
+        let value = Some(Arc::new(value));
+        self.values[id.index()].clone_from(&value);
+        self.graph.tensors[id.index()].value = value;
+        id
+    }
+
     fn add_tensor(&mut self, name: String, ty: Type) -> TensorId {
         let id = self.graph.add_tensor(name, ty.clone(), Role::Intermediate);
         self.types.push(ty);

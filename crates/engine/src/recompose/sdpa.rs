@@ -11,7 +11,7 @@ use super::mask::{self, Mask};
 use super::rewriter::{Rewriter, build};
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
 use memfit_graph::ops::transpose::Transpose;
-use memfit_graph::{Attribute, NodeId, Shape, TensorId, Type};
+use memfit_graph::{Attribute, DType, NodeId, Shape, TensorId, Type, Value};
 use std::sync::Arc;
 
 pub(super) const PASS: Pass = Pass { name: "scaled dot-product attention", run };
@@ -27,24 +27,20 @@ struct Attention {
     end: NodeId,
 }
 
-/// Where the keys come from.
+/// Where the keys come from; only their transpose need be in the file.
 enum Key {
     /// This tensor, before its last two axes were swapped.
     Stored(TensorId),
-    /// The input of this Transpose in another order, which none in the file has.
-    Permuted(NodeId, Vec<usize>),
+    /// This tensor in another order, made right before that node.
+    Permuted(NodeId, TensorId, Vec<usize>),
+    /// This tensor in this shape, made right before that node.
+    Reshaped(NodeId, TensorId, Shape),
 }
 
 fn run(rw: &mut Rewriter<'_>, softmax: NodeId) -> bool {
     let Some(found) = find(rw, softmax) else { return false };
     let mask = found.mask.map_or(Mask::None, |added| mask::resolve(rw, added));
-    let mut key = match found.key {
-        Key::Stored(key) => key,
-        Key::Permuted(at, perm) => {
-            let Some(key) = permuted(rw, at, &perm) else { return false };
-            key
-        }
-    };
+    let Some(mut key) = made(rw, found.key) else { return false };
     let mut value = found.value;
     let tensor = match mask {
         Mask::Tensor(mask) => Some(mask),
@@ -67,15 +63,21 @@ fn find(rw: &Rewriter<'_>, softmax: NodeId) -> Option<Attention> {
         return None;
     }
     let (scores, mask) = scores(rw, rw.input(softmax, 0)?)?;
-    let (q, k) =
-        (rw.made_for_one(rw.input(scores, 0)?, "Mul")?, rw.made_for_one(rw.input(scores, 1)?, "Mul")?);
-    let (by_q, query) = rw.operands(q, |t| is_factor(rw, t))?;
-    let (by_k, turned) = rw.operands(k, |t| is_factor(rw, t))?;
-    if !same_factor(rw, by_q, by_k) {
-        return None;
-    }
+    let (left, right) = (rw.input(scores, 0)?, rw.input(scores, 1)?);
+    let (query, key) = match (scaled(rw, left), scaled(rw, right)) {
+        (Some((by_q, query)), Some((by_k, turned))) if same_factor(rw, by_q, by_k) => {
+            (query, key(rw, scores, turned)?)
+        }
+        // An optimizer drops a scale of one; what is left to know it by is how the dynamo exporter swaps two axes.
+        _ => (left, flattened_key(rw, right)?),
+    };
     let (end, dropout) = product_with_values(rw, rw.output(softmax)?)?;
-    Some(Attention { query, key: key(rw, turned)?, value: rw.input(end, 1)?, mask, dropout, end })
+    Some(Attention { query, key, value: rw.input(end, 1)?, mask, dropout, end })
+}
+
+/// `t` as a factor times something.
+fn scaled(rw: &Rewriter<'_>, t: TensorId) -> Option<(TensorId, TensorId)> {
+    rw.operands(rw.made_for_one(t, "Mul")?, |t| is_factor(rw, t))
 }
 
 /// The product of queries and keys behind the softmax, and what is added to it.
@@ -124,34 +126,63 @@ fn guarded(rw: &Rewriter<'_>, p: TensorId) -> Option<TensorId> {
     (rw.use_count(p) == 2).then(|| rw.output(choice)).flatten()
 }
 
-/// The keys behind their transpose.
-fn key(rw: &Rewriter<'_>, turned: TensorId) -> Option<Key> {
-    if let Some(transpose) = rw.made_by(turned, "Transpose") {
-        let source = rw.input(transpose, 0)?;
-        let rank = rw.rank(source)?;
-        let mut perm = rw.op::<Transpose>(transpose)?.permutation(rank).ok()?;
-        perm.swap(rank.checked_sub(2)?, rank - 1);
-        let same = perm.iter().enumerate().all(|(i, p)| i == *p);
-        return Some(if same { Key::Stored(source) } else { Key::Permuted(transpose, perm) });
+/// The keys behind their transpose, for the product `scores`.
+fn key(rw: &Rewriter<'_>, scores: NodeId, turned: TensorId) -> Option<Key> {
+    if let Some(key) = flattened_key(rw, turned) {
+        return Some(key);
     }
-    // Reshape to three axes, swap the last two, Reshape to all axes again.
-    let whole = rw.made_by(turned, "Reshape")?;
-    let transpose = rw.made_by(rw.input(whole, 0)?, "Transpose")?;
-    let flat = rw.made_by(rw.input(transpose, 0)?, "Reshape")?;
-    let source = rw.input(flat, 0)?;
-    let perm = rw.op::<Transpose>(transpose)?.permutation(3).ok()?;
-    (perm == [0, 2, 1] && rw.rank(source) == rw.rank(turned)).then_some(Key::Stored(source))
+    let rank = rw.rank(turned)?;
+    let (at, source, mut perm) = match rw.made_by(turned, "Transpose") {
+        Some(at) => (at, rw.input(at, 0)?, rw.op::<Transpose>(at)?.permutation(rank).ok()?),
+        // A model that passed transposed keys: the exporter let both transposes cancel.
+        None => (scores, turned, (0..rank).collect()),
+    };
+    perm.swap(rank.checked_sub(2)?, rank - 1);
+    let same = perm.iter().enumerate().all(|(i, p)| i == *p);
+    Some(if same { Key::Stored(source) } else { Key::Permuted(at, source, perm) })
 }
 
-/// A new Transpose of `at`'s input.
-fn permuted(rw: &mut Rewriter<'_>, at: NodeId, perm: &[usize]) -> Option<TensorId> {
-    let source = rw.input(at, 0)?;
-    let shape: Shape =
-        perm.iter().map(|p| rw.shape(source)?.dims().get(*p).cloned()).collect::<Option<_>>()?;
-    let ty = Type::tensor(rw.dtype(source), shape);
-    let axes = perm.iter().map(|p| i64::try_from(*p).ok()).collect::<Option<_>>()?;
-    let op = build("Transpose", [("perm", Attribute::Ints(axes))])?;
-    Some(rw.insert_before(at, op, vec![Some(source)], ty))
+/// The keys behind the dynamo exporter's transpose: Reshape to three axes, swap the last two, Reshape to all again.
+/// The first Reshape is missing where an optimizer merged it with one before.
+fn flattened_key(rw: &Rewriter<'_>, turned: TensorId) -> Option<Key> {
+    let whole = rw.made_by(turned, "Reshape")?;
+    let transpose = rw.made_by(rw.input(whole, 0)?, "Transpose")?;
+    let flat = rw.input(transpose, 0)?;
+    if rw.rank(flat) != Some(3) || rw.op::<Transpose>(transpose)?.permutation(3).ok()? != [0, 2, 1] {
+        return None;
+    }
+    let source = rw.made_by(flat, "Reshape").and_then(|n| rw.input(n, 0));
+    if let Some(source) = source.filter(|t| rw.rank(*t) == rw.rank(turned)) {
+        return Some(Key::Stored(source));
+    }
+    let mut shape = rw.shape(turned)?.clone();
+    let rank = shape.rank();
+    shape.dims_mut().swap(rank.checked_sub(2)?, rank - 1);
+    Some(Key::Reshaped(transpose, flat, shape))
+}
+
+/// The keys as a tensor, made where the file has only their transpose.
+fn made(rw: &mut Rewriter<'_>, key: Key) -> Option<TensorId> {
+    match key {
+        Key::Stored(key) => Some(key),
+        Key::Permuted(at, source, perm) => {
+            let dims = perm.iter().map(|p| rw.shape(source)?.dims().get(*p).cloned());
+            let ty = Type::tensor(rw.dtype(source), dims.collect::<Option<Shape>>()?);
+            let axes = perm.iter().map(|p| i64::try_from(*p).ok()).collect::<Option<_>>()?;
+            let op = build("Transpose", [("perm", Attribute::Ints(axes))])?;
+            Some(rw.insert_before(at, op, vec![Some(source)], ty))
+        }
+        Key::Reshaped(at, source, shape) => {
+            let sizes: Vec<i64> = shape
+                .dims()
+                .iter()
+                .map(|d| d.known().and_then(|n| i64::try_from(n).ok()).unwrap_or(-1))
+                .collect();
+            let target = rw.add_value(Value::vector(DType::Int64, sizes));
+            let ty = Type::tensor(rw.dtype(source), shape);
+            Some(rw.insert_before(at, build("Reshape", [])?, vec![Some(source), Some(target)], ty))
+        }
+    }
 }
 
 /// Keys or values behind Unsqueeze, Expand and Reshape that repeat each head.
@@ -211,6 +242,21 @@ mod tests {
         let p = s.push("Softmax", &[p]);
         let y = s.push("MatMul", &[p, v]);
         assert_eq!(s.recompose(y).len(), 5);
+    }
+
+    #[test]
+    fn the_dynamo_exporters_transpose_is_enough_without_a_scale() {
+        let mut s = Sketch::default();
+        let [q, k, v] = ["q", "k", "v"].map(|name| s.input(name, &[2, 4, 10, 8]));
+        let (flat, whole) = (s.ints(&[8, 10, 8]), s.ints(&[2, 4, 8, 10]));
+        let t = s.push("Reshape", &[k, flat]);
+        let t = transpose(&mut s, t, &[0, 2, 1]);
+        let t = s.push("Reshape", &[t, whole]);
+        let p = s.push("MatMul", &[q, t]);
+        let p = s.push("Softmax", &[p]);
+        let y = s.push("MatMul", &[p, v]);
+        assert_eq!(s.recompose(y), ["ScaledDotProductAttention"]);
+        assert_eq!(s.inputs_of(0), ["q", "k", "v"]);
     }
 
     #[test]
