@@ -21,7 +21,7 @@ pub(super) enum Mask {
 }
 
 /// The mask behind what is added to the scores.
-pub(super) fn resolve(rw: &Rewriter<'_>, added: TensorId) -> Mask {
+pub(super) fn resolve(rw: &mut Rewriter<'_>, added: TensorId) -> Mask {
     let Some(choice) = rw.made_by(added, "Where") else { return Mask::Tensor(added) };
     let [condition, if_true, if_false] = [0, 1, 2].map(|i| rw.input(choice, i));
     let (Some(condition), Some(a), Some(b)) = (condition, if_true, if_false) else {
@@ -29,14 +29,17 @@ pub(super) fn resolve(rw: &Rewriter<'_>, added: TensorId) -> Mask {
     };
     let hides = |t: TensorId| rw.scalar(t).is_some_and(|x| x < -1e4);
     let zero = |t: TensorId| rw.scalar(t) == Some(0.0);
-    if !(zero(a) && hides(b) || hides(a) && zero(b)) {
+    let shows = zero(a) && hides(b);
+    if !shows && !(hides(a) && zero(b)) {
         return Mask::Tensor(added);
     }
-    let mut cone = Cone::default();
-    match cone.visit(rw, condition) {
+    let mut cone = std::mem::take(&mut rw.cone);
+    let sees = cone.visit(rw, condition);
+    rw.cone = cone;
+    match sees {
         Some(sees) if sees.compares => Mask::Causal,
         Some(_) => Mask::None,
-        None if zero(a) => Mask::Tensor(condition),
+        None if shows => Mask::Tensor(condition),
         None => Mask::Tensor(added),
     }
 }
@@ -48,9 +51,9 @@ struct Sizes {
     compares: bool,
 }
 
-/// A walk over what a tensor is made of.
+/// A walk over what a tensor is made of, which remembers what it saw.
 #[derive(Default)]
-struct Cone {
+pub(super) struct Cone {
     seen: HashMap<TensorId, Option<Sizes>>,
 }
 
@@ -74,8 +77,9 @@ impl Cone {
                 continue;
             }
             let parts: Option<Vec<Sizes>> = inputs.map(|i| self.seen.get(i).copied().flatten()).collect();
-            let found =
-                parts.map(|parts| Sizes { compares: compares(rw, node) || parts.iter().any(|p| p.compares) });
+            let found = parts
+                .filter(|_| !looks_up(rw, node))
+                .map(|parts| Sizes { compares: compares(rw, node) || parts.iter().any(|p| p.compares) });
             self.seen.insert(t, found);
         }
         self.seen.get(&root).copied().flatten()
@@ -95,6 +99,24 @@ fn leaf(rw: &Rewriter<'_>, t: TensorId) -> Option<Sizes> {
     }
 }
 
+/// Whether a node reads a table of ones: a padding mask that the model made itself, whose contents alone tell the
+/// framework whether to pass it.
+fn looks_up(rw: &Rewriter<'_>, node: NodeId) -> bool {
+    let reads = matches!(rw.node(node).op.name(), "Gather" | "GatherND" | "GatherElements");
+    let Some(mut table) = rw.input(node, 0).filter(|t| reads && rw.dtype(*t) == DType::Bool) else {
+        return false;
+    };
+    for _ in 0..8 {
+        let Some(maker) = rw.producer(table) else { return true };
+        match (rw.node(maker).op.name(), rw.input(maker, 0)) {
+            ("ConstantOfShape", _) => return true,
+            ("Flatten" | "Reshape" | "Cast" | "Transpose" | "Expand", Some(source)) => table = source,
+            _ => return false,
+        }
+    }
+    false
+}
+
 /// Whether a node orders positions: `<`, `<=`, `>`, `>=` of more than one element, or a triangle.
 fn compares(rw: &Rewriter<'_>, node: NodeId) -> bool {
     match rw.node(node).op.name() {
@@ -104,5 +126,68 @@ fn compares(rw: &Rewriter<'_>, node: NodeId) -> bool {
             rw.node(node).inputs.iter().flatten().all(|t| several(*t))
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::recompose::testing::Sketch;
+    use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
+    use memfit_graph::{DType, TensorId, Value};
+
+    /// Attention with `where(condition, 0, -inf)` added; gives its struct and its inputs.
+    fn attention(condition: impl Fn(&mut Sketch) -> TensorId) -> (ScaledDotProductAttention, Vec<String>) {
+        let mut s = Sketch::default();
+        let [q, v] = ["q", "v"].map(|name| s.input(name, &[2, 4, 10, 8]));
+        let k = s.input("turned", &[2, 4, 8, 10]);
+        let (c, zero, low) = (s.scalar(0.42), s.scalar(0.0), s.scalar(f64::from(f32::MIN)));
+        let (a, b) = (s.push("Mul", &[q, c]), s.push("Mul", &[k, c]));
+        let condition = condition(&mut s);
+        let mask = s.push("Where", &[condition, zero, low]);
+        let scores = s.push("MatMul", &[a, b]);
+        let scores = s.push("Add", &[scores, mask]);
+        let p = s.push("Softmax", &[scores]);
+        let y = s.push("MatMul", &[p, v]);
+        s.recompose(y);
+        let node = s.graph.nodes.last().unwrap();
+        let inputs = node.inputs.iter().flatten().map(|t| s.graph.tensor(*t).name.to_string()).collect();
+        (*node.op.downcast().unwrap(), inputs)
+    }
+
+    fn positions(s: &mut Sketch, shape: &[i64]) -> TensorId {
+        let (zero, one, n) = (s.whole(0), s.whole(1), s.whole(10));
+        let range = s.push("Range", &[zero, n, one]);
+        let target = s.ints(shape);
+        s.push("Reshape", &[range, target])
+    }
+
+    #[test]
+    fn positions_alone_are_the_kernels_causal_mode() {
+        let (op, inputs) = attention(|s| {
+            let (keys, queries) = (positions(s, &[1, 10]), positions(s, &[10, 1]));
+            s.push("LessOrEqual", &[keys, queries])
+        });
+        assert!(op.is_causal);
+        assert_eq!(inputs.len(), 3);
+    }
+
+    #[test]
+    fn an_input_of_the_model_is_a_mask() {
+        let (op, inputs) = attention(|s| {
+            let (lengths, keys) = (s.input("lengths", &[2, 1, 1, 1]), positions(s, &[1, 10]));
+            let keys = s.push_with("Cast", [("to", memfit_graph::Attribute::Int(1))].into(), &[keys]);
+            s.push("Less", &[keys, lengths])
+        });
+        assert!(!op.is_causal);
+        assert!(inputs[3].starts_with("Less"), "{inputs:?}");
+    }
+
+    #[test]
+    fn a_mask_that_hides_nothing_is_none() {
+        let (op, inputs) = attention(|s| {
+            s.graph.add_constant("all", Value::filled(DType::Bool, &[1], 1_i64.into()).unwrap())
+        });
+        assert!(!op.is_causal);
+        assert_eq!(inputs.len(), 3);
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct Rewriter<'g> {
     dead: Vec<bool>,
     /// Where each node stands: an index into the file's order, and the order before it.
     position: Vec<(usize, usize)>,
+    /// What masks are made of, found once for all layers.
+    pub(super) cone: super::mask::Cone,
 }
 
 impl<'g> Rewriter<'g> {
@@ -42,6 +44,7 @@ impl<'g> Rewriter<'g> {
             is_output,
             dead: vec![false; nodes],
             position: (0..nodes).map(|i| (i, usize::MAX)).collect(),
+            cone: super::mask::Cone::default(),
             graph,
         }
     }

@@ -226,11 +226,13 @@ mod tests {
         let nan = s.push("IsNaN", &[p]);
         let zero = s.scalar(0.0);
         let p = s.push("Where", &[nan, zero, p]);
+        let ratio = s.scalar(0.1);
+        let p = s.push("Dropout", &[p, ratio]);
         let y = s.push("MatMul", &[p, v]);
         let names = s.recompose(y);
         assert_eq!(names, ["Transpose", "Transpose", "Transpose", "ScaledDotProductAttention"]);
         let op: &super::ScaledDotProductAttention = s.graph.nodes[3].op.downcast().unwrap();
-        assert!(!op.is_causal);
+        assert!(op.dropout && !op.is_causal);
     }
 
     #[test]

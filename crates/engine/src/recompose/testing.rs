@@ -27,6 +27,11 @@ impl Sketch {
         self.graph.add_constant(name, Value::scalar(DType::Float32, x))
     }
 
+    pub(super) fn whole(&mut self, n: i64) -> TensorId {
+        let name = format!("c{}", self.graph.tensors.len());
+        self.graph.add_constant(name, Value::scalar(DType::Int64, n))
+    }
+
     pub(super) fn ints(&mut self, x: &[i64]) -> TensorId {
         let name = format!("c{}", self.graph.tensors.len());
         self.graph.add_constant(name, Value::vector(DType::Int64, x.iter().copied()))

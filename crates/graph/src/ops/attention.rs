@@ -154,6 +154,7 @@ impl Op for Attention {
             causal: self.causal,
             dropout: self.dropout,
             composed: self.softcap || l.wants(3),
+            capped: self.softcap,
         };
         if self.window && options.mask.is_none() {
             let shape = [q.shape[1], k.shape[1]];

@@ -4,7 +4,7 @@
 //! Values that are not of rank 4 are composed of products and a softmax: no fused kernel takes them
 //! (aten/src/ATen/native/transformers/sdp_utils_cpp.h, `check_tensor_shapes`).
 
-use super::calls::Traced;
+use super::calls::{Traced, elements};
 use super::sdpa::{Sdpa, attention};
 use crate::{Infer, Lowering, Op, OpError, OpSpec};
 
@@ -47,22 +47,33 @@ impl Op for ScaledDotProductAttention {
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let rank = l.shape(0).len();
-        // Three axes are one head; more than four are more batches, which only the composed form takes.
-        let by_head = |t: Traced, l: &mut Lowering<'_>| match t.shape[..] {
-            [batch, length, size] => t.reshape(l, &[batch, 1, length, size]),
-            _ => t,
-        };
         let mut operand = |i: usize| {
             let t = Traced::input(l, i);
-            by_head(t, l).transpose(l, 1, 2)
+            // All axes before the last two are batches to the composed form.
+            let (outer, inner) = t.shape.split_at(rank.saturating_sub(2).min(t.rank()));
+            let t =
+                if rank == 4 { t.clone() } else { t.reshape(l, &[&[elements(outer), 1], inner].concat()) };
+            t.transpose(l, 1, 2)
         };
         let [q, k, v] = [operand(0), operand(1), operand(2)];
+        let mask = Traced::optional(l, 3).map(|mask| match mask.shape[..] {
+            // A batch of masks lies along the flattened batches.
+            [.., rows, columns] if rank != 4 => {
+                let batches = elements(&mask.shape) / rows.saturating_mul(columns).max(1);
+                let batches = if batches > 1 { q.shape[0] } else { 1 };
+                let wide =
+                    mask.expand(l, &[&l.shape(0)[..rank.saturating_sub(2)], &[rows, columns]].concat());
+                if batches > 1 { wide.reshape(l, &[batches, 1, rows, columns]) } else { mask }
+            }
+            _ => mask,
+        });
         let options = Sdpa {
-            mask: Traced::optional(l, 3),
+            mask,
             mask_dtype: l.state(3).map(|s| s.dtype),
             causal: self.is_causal,
             dropout: self.dropout,
             composed: rank != 4,
+            capped: false,
         };
         match attention(l, [&q, &k, &v], l.dtype(0), &options) {
             Some(out) => out.transpose(l, 1, 2).bind(l, 0),

@@ -23,8 +23,11 @@ pub(super) struct Sdpa {
     pub(super) causal: bool,
     /// Whether weights are dropped.
     pub(super) dropout: bool,
-    /// Whether something is asked for that no fused kernel does (a bound on the scores, the scores themselves).
+    /// Whether something is asked for that no fused kernel does (a bound on the scores, the scores themselves, values
+    /// that are not of rank 4).
     pub(super) composed: bool,
+    /// Whether the scores are bounded by a tanh.
+    pub(super) capped: bool,
 }
 
 /// The kernels.
@@ -165,7 +168,7 @@ fn math(
         let call = call.output(&shape, OutDtype::Like(0), Place::InPlace(0));
         scores = Traced::of(l, call, &shape, &[&scores, mask]);
     }
-    if options.composed {
+    if options.capped {
         scores = scores.pointwise(l, "tanh", Saved::Output(0)).scale(l, "mul");
     }
     let shape = scores.shape.clone();
