@@ -30,7 +30,8 @@ pub(super) fn resolve(rw: &mut Rewriter<'_>, added: TensorId) -> Mask {
     let hides = |t: TensorId| rw.scalar(t).is_some_and(|x| x < -1e4);
     let zero = |t: TensorId| rw.scalar(t) == Some(0.0);
     let shows = zero(a) && hides(b);
-    if !shows && !(hides(a) && zero(b)) {
+    let hidden = hides(a) && zero(b);
+    if !shows && !hidden {
         return Mask::Tensor(added);
     }
     let mut cone = std::mem::take(&mut rw.cone);
