@@ -87,7 +87,7 @@ pub(super) fn attention(
     };
     Some(match kernel {
         Kernel::Flash if head % 8 != 0 => {
-            let width = head.next_multiple_of(8);
+            let width = head.checked_next_multiple_of(8).unwrap_or(head);
             let padded = [&q, &k, &v].map(|t| pad(l, t, width));
             let y = fused(l, FLASH, [&padded[0], &padded[1], &padded[2]], None);
             y.narrow(l, 3, 0, head)
@@ -158,7 +158,8 @@ fn math(
     let mut scores = matmul_as_is(l, &q, &keys);
     let accumulated = if dtype.is_half() { DType::Float32 } else { dtype };
     let causal = (options.causal && mask.is_none()).then(|| {
-        let shape = [scores.shape[2], scores.shape[3]];
+        let extent = |axis| scores.shape.get(axis).copied().unwrap_or(1);
+        let shape = [extent(2), extent(3)];
         let call = Call::new("where").scratch(&shape, DType::Bool);
         Traced::of(l, call.output(&shape, OutDtype::Is(accumulated), Place::New), &shape, &[])
     });

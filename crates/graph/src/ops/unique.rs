@@ -62,6 +62,10 @@ impl Unique {
     fn fold(&self, x: &Value, axis: Option<usize>) -> Option<[Value; 4]> {
         let keys = fold::keys(x)?;
         let places = axis.map_or(Some(keys.len() as u64), |a| x.shape.get(a).copied())?;
+        // A value without elements may still have a long axis.
+        if places > Value::MAX_ELEMENTS {
+            return None;
+        }
         let mut slices: Vec<Vec<i128>> = vec![Vec::new(); usize::try_from(places).ok()?];
         for (k, index) in crate::value::indices(&x.shape).enumerate() {
             let slice = axis.map_or(k, |a| index[a] as usize);
