@@ -33,11 +33,14 @@ pub mod det;
 pub mod dft;
 pub mod dropout;
 pub mod einsum;
+pub mod embed_layer_norm;
 pub mod expand;
 pub mod extremum;
 pub mod eye_like;
 pub mod flatten;
+pub mod fused_bias;
 pub mod fused_conv;
+pub mod fused_gelu;
 pub mod gather;
 pub mod gather_elements;
 pub mod gemm;
@@ -57,10 +60,13 @@ pub mod lp_norm;
 pub mod matmul;
 pub mod max_unpool;
 pub mod mel_weight_matrix;
+pub mod microsoft;
+pub mod mixture_of_experts;
 pub mod ml_features;
 pub mod ml_labels;
 pub mod ml_models;
 pub mod modulo;
+pub mod multi_head_attention;
 pub mod non_max_suppression;
 pub mod nonzero;
 pub mod one_hot;
@@ -69,12 +75,14 @@ pub mod pad;
 pub mod pool;
 pub mod pow;
 pub mod prelu;
+pub mod projected_attention;
 pub mod quantize;
 pub mod quantized_pointwise;
 pub mod quantized_product;
 pub mod random;
 pub mod range;
 pub mod reduce;
+pub mod relative_position_bias;
 pub mod relu;
 pub mod reshape;
 pub mod resize;
@@ -149,11 +157,14 @@ pub static ALL: &[&[OpSpec]] = &[
     dft::SPECS,
     dropout::SPECS,
     einsum::SPECS,
+    embed_layer_norm::SPECS,
     expand::SPECS,
     extremum::SPECS,
     eye_like::SPECS,
     flatten::SPECS,
+    fused_bias::SPECS,
     fused_conv::SPECS,
+    fused_gelu::SPECS,
     gather::SPECS,
     gather_elements::SPECS,
     gemm::SPECS,
@@ -173,10 +184,13 @@ pub static ALL: &[&[OpSpec]] = &[
     matmul::SPECS,
     max_unpool::SPECS,
     mel_weight_matrix::SPECS,
+    microsoft::SPECS,
+    mixture_of_experts::SPECS,
     ml_features::SPECS,
     ml_labels::SPECS,
     ml_models::SPECS,
     modulo::SPECS,
+    multi_head_attention::SPECS,
     non_max_suppression::SPECS,
     nonzero::SPECS,
     one_hot::SPECS,
@@ -185,12 +199,14 @@ pub static ALL: &[&[OpSpec]] = &[
     pool::SPECS,
     pow::SPECS,
     prelu::SPECS,
+    projected_attention::SPECS,
     quantize::SPECS,
     quantized_pointwise::SPECS,
     quantized_product::SPECS,
     random::SPECS,
     range::SPECS,
     reduce::SPECS,
+    relative_position_bias::SPECS,
     relu::SPECS,
     reshape::SPECS,
     resize::SPECS,

@@ -113,6 +113,13 @@ pub(super) fn attention(
     })
 }
 
+/// The mask of scores that a module makes of a padding mask, `[batch, 1, rows, columns]` of truth values.
+pub(super) fn padding_mask(l: &mut Lowering<'_>, q: &Traced, k: &Traced) -> Option<Traced> {
+    let shape = [*q.shape.first()?, 1, *q.shape.get(1)?, *k.shape.get(1)?];
+    let call = Call::new("and").output(&shape, OutDtype::Is(DType::Bool), Place::New);
+    Some(Traced::of(l, call, &shape, &[]))
+}
+
 const FLASH: &str = "_scaled_dot_product_flash_attention";
 const EFFICIENT: &str = "_scaled_dot_product_efficient_attention";
 
