@@ -9,6 +9,7 @@ use super::tape::{Edge, Tape, Tensor, TensorRef};
 use crate::{Category, Loss};
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
 use memfit_graph::{Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Saved, TensorId, View};
+use std::collections::BTreeSet;
 
 /// The loss that a script would use for these outputs, with a sentence that says why.
 pub(super) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Loss, String) {
@@ -56,7 +57,18 @@ pub(super) fn target(loss: Loss, output: &[u64], same_as_input: bool) -> Option<
 /// casts the logits of these up to float32 (loss/loss_utils.py, `ForCausalLMLoss`, 5.x), and of no others.
 pub(super) fn is_causal_lm(graph: &Graph) -> bool {
     let is_embedded = |id: &TensorId| {
-        graph.nodes.iter().any(|n| n.op.name() == "Gather" && n.inputs.get(1).copied().flatten() == Some(*id))
+        let mut seen = BTreeSet::from([*id]);
+        for node in &graph.nodes {
+            let reads = |i: usize| node.inputs.get(i).copied().flatten().is_some_and(|t| seen.contains(&t));
+            match node.op.name() {
+                "Gather" if reads(1) => return true,
+                "Reshape" | "Cast" | "Unsqueeze" | "Squeeze" if reads(0) => {
+                    seen.extend(node.outputs.iter().flatten())
+                }
+                _ => {}
+            }
+        }
+        false
     };
     let embedded = graph.inputs.iter().filter(|id| is_embedded(id)).count();
     let is_signal = |id: &TensorId| {
