@@ -89,9 +89,7 @@ impl Runner<'_> {
             self.tape.memory.hold(*storage);
         }
         self.tape.grad_mode = false;
-        for node in &graph.nodes[segment.nodes.clone()] {
-            self.node(node);
-        }
+        self.nodes(segment.nodes.clone());
         self.tape.grad_mode = true;
         let id = NodeRef(u32::try_from(self.tape.nodes.len()).unwrap_or(u32::MAX));
         let outputs: Vec<TensorRef> =
@@ -163,9 +161,7 @@ impl Machine for Runner<'_> {
             self.values[id.index()] = Some(self.tape.add(tensor));
         }
         self.tape.autocast = self.plan.precision.autocast();
-        for node in nodes {
-            self.node(node);
-        }
+        self.nodes(segment.nodes.clone());
         self.tape.end_autocast();
         self.tape.autocast = None;
         let mut roots = Vec::new();

@@ -17,11 +17,22 @@ impl Runner<'_> {
         let mut next = 0;
         for index in 0..self.segments.len() {
             let nodes = self.segments[index].nodes.clone();
-            graph.nodes[next..nodes.start].iter().for_each(|node| self.node(node));
+            self.nodes(next..nodes.start);
             self.run_checkpointed(index);
             next = nodes.end;
         }
-        graph.nodes[next..].iter().for_each(|node| self.node(node));
+        self.nodes(next..graph.nodes.len());
+    }
+
+    /// Runs some nodes, and lets go of the names that go with them.
+    pub(super) fn nodes(&mut self, range: std::ops::Range<usize>) {
+        let graph = self.graph;
+        for i in range {
+            self.node(&graph.nodes[i]);
+            for id in std::mem::take(&mut self.releases[i]) {
+                self.release_use(id);
+            }
+        }
     }
 
     /// Whether a tensor is a Python value on the host: an integer that folded completely.

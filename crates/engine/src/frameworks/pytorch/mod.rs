@@ -8,6 +8,7 @@ mod checkpoint;
 mod forward;
 mod loss;
 mod memory;
+mod names;
 mod setup;
 mod strides;
 mod tape;
@@ -17,7 +18,7 @@ use crate::optimizers::StepConfig;
 use crate::parameters::Stored;
 use crate::{Mode, Phase, Plan, StorageId, Timeline};
 use checkpoint::Segment;
-use memfit_graph::{Bytes, Graph, Inferred, Problem};
+use memfit_graph::{Bytes, Graph, Inferred, Problem, TensorId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tape::{Tape, TensorRef};
@@ -68,8 +69,10 @@ struct Runner<'a> {
     tape: Tape,
     /// By graph tensor.
     values: Vec<Option<TensorRef>>,
-    /// Remaining uses by graph tensor.
+    /// Remaining uses by graph tensor, Python's names included.
     uses: Vec<u32>,
+    /// By node, the tensors whose name goes after it.
+    releases: Vec<Vec<TensorId>>,
     layers: BTreeMap<Arc<str>, u32>,
     layer_ops: Vec<LayerOps>,
     segments: Vec<Segment>,
@@ -90,12 +93,16 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         tape: Tape::new(plan.precision.autocast(), training),
         values: vec![None; graph.tensors.len()],
         uses: uses(graph),
+        releases: names::releases(graph),
         layers: BTreeMap::new(),
         layer_ops: Vec::new(),
         segments: if training { checkpoint::segments(graph, plan.checkpoint) } else { Vec::new() },
         unknown: Vec::new(),
         assumptions: Vec::new(),
     };
+    for id in runner.releases.iter().flatten() {
+        runner.uses[id.index()] += 1;
+    }
     runner.check_sizes()?;
     // Layers are shown in forward order, not in that of the parameters that are set up first.
     runner.named_layer("(inputs)");

@@ -1,0 +1,102 @@
+//! How long Python's names keep forward's tensors alive.
+//!
+//! A tensor lives until its last use or until the last name for it goes, whichever is later. Two names matter. The
+//! caller of a module holds the arguments until the call returns (`x = self.block(x)`). A tensor that a `forward` uses
+//! several times has a local name there (`identity = x`), which goes when that `forward` returns. Which `forward` that
+//! is follows from the module paths of the nodes that read it; where a file has none, only uses count.
+
+use memfit_graph::{Graph, NodeId, TensorId};
+
+/// For each node, the tensors whose name goes after it has run.
+pub(super) fn releases(graph: &Graph) -> Vec<Vec<TensorId>> {
+    let mut releases = vec![Vec::new(); graph.nodes.len()];
+    if graph.nodes.iter().all(|n| n.scope.is_empty()) {
+        return releases;
+    }
+    let producers = graph.producers();
+    for (id, readers) in (0..).map(TensorId).zip(graph.consumers()) {
+        let (Some(producer), Some(last)) = (producers[id.index()], readers.last().copied()) else { continue };
+        let scope = |n: NodeId| &*graph.nodes[n.index()].scope;
+        let distinct = readers.windows(2).any(|w| w[0] != w[1]);
+        let held_by = if distinct {
+            readers[1..].iter().fold(scope(readers[0]), |common, n| common_scope(common, scope(*n)))
+        } else {
+            // The module that is called with it: one level below where it was made.
+            let outer = common_scope(scope(producer), scope(last));
+            called(outer, scope(last))
+        };
+        if held_by.is_empty() && !distinct || held_by == scope(last) && !distinct {
+            continue;
+        }
+        let end = (last.index()..graph.nodes.len())
+            .take_while(|i| is_within(&graph.nodes[*i].scope, held_by))
+            .last();
+        if let Some(end) = end {
+            releases[end].push(id);
+        }
+    }
+    releases
+}
+
+/// The longest module path that both lie in.
+fn common_scope<'s>(a: &'s str, b: &str) -> &'s str {
+    let mut end = 0;
+    let (mut left, mut right) = (a.split('.'), b.split('.'));
+    while let (Some(x), Some(y)) = (left.next(), right.next()) {
+        if x != y {
+            break;
+        }
+        end += x.len() + usize::from(end > 0);
+    }
+    &a[..end.min(a.len())]
+}
+
+/// The module one level below `outer` on the way to `inner`.
+fn called<'s>(outer: &str, inner: &'s str) -> &'s str {
+    let skip = if outer.is_empty() { 0 } else { outer.len() + 1 };
+    match inner.get(skip..).and_then(|rest| rest.find('.')) {
+        Some(end) => &inner[..skip + end],
+        None => inner,
+    }
+}
+
+fn is_within(scope: &str, module: &str) -> bool {
+    module.is_empty()
+        || scope == module
+        || scope.strip_prefix(module).is_some_and(|rest| rest.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::{Attributes, Role, Type};
+
+    #[test]
+    fn paths() {
+        assert_eq!(common_scope("a.b.c", "a.b.d"), "a.b");
+        assert_eq!(common_scope("ab.c", "a.c"), "");
+        assert_eq!(called("a", "a.b.c"), "a.b");
+        assert_eq!(called("", "a.b"), "a");
+        assert!(is_within("a.b", "a") && !is_within("ab", "a"));
+    }
+
+    #[test]
+    fn a_tensor_read_twice_lives_as_long_as_its_forward() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::Unknown, Role::Input);
+        let push = |g: &mut Graph, op: &str, inputs: &[TensorId], name: &str, scope: &str| {
+            let out = g.push(op, Attributes::default(), inputs, name).unwrap();
+            g.nodes.last_mut().unwrap().scope = scope.into();
+            out
+        };
+        let a = push(&mut g, "Relu", &[x], "a", "stem");
+        let b = push(&mut g, "Relu", &[a], "b", "block.conv");
+        let c = push(&mut g, "Add", &[a, b], "c", "block");
+        let d = push(&mut g, "Relu", &[c], "d", "block.act");
+        push(&mut g, "Relu", &[d], "e", "head");
+        let releases = releases(&g);
+        // `identity` goes with the block's forward, after its activation.
+        assert!(releases[3].contains(&a));
+        assert!(!releases.iter().flatten().any(|t| *t == b));
+    }
+}
