@@ -19,13 +19,21 @@ pub(super) fn releases(graph: &Graph) -> Vec<Vec<TensorId>> {
         let scope = |n: NodeId| &*graph.nodes[n.index()].scope;
         let distinct = readers.windows(2).any(|w| w[0] != w[1]);
         let held_by = if distinct {
-            readers[1..].iter().fold(scope(readers[0]), |common, n| common_scope(common, scope(*n)))
+            // What runs between two readers runs in the same `forward`, which tells a list of modules from a module.
+            let mut common = scope(readers[0]);
+            for node in &graph.nodes[readers[0].index()..=last.index()] {
+                if common.is_empty() {
+                    break;
+                }
+                common = common_scope(common, &node.scope);
+            }
+            common
         } else {
             // The module that is called with it: one level below where it was made.
             let outer = common_scope(scope(producer), scope(last));
             called(outer, scope(last))
         };
-        if held_by.is_empty() && !distinct || held_by == scope(last) && !distinct {
+        if !distinct && (held_by.is_empty() || held_by == scope(last)) {
             continue;
         }
         let end = (last.index()..graph.nodes.len())
