@@ -12,6 +12,7 @@ mod group_norm;
 mod layer_norm;
 mod linear;
 mod mask;
+mod recurrent;
 mod rewriter;
 mod rms_norm;
 mod sdpa;
@@ -74,6 +75,7 @@ static PASSES: &[Pass] = &[
     layer_norm::PASS,
     group_norm::PASS,
     rms_norm::PASS,
+    recurrent::PASS,
     sdpa::PASS,
 ];
 

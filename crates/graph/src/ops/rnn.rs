@@ -22,7 +22,8 @@ pub enum Cell {
     Rnn,
 }
 
-/// One recurrent layer, in one or both directions.
+/// One recurrent layer, in one or both directions; or, made by recomposition, several that one call runs: weights,
+/// recurrences and biases of the further layers are inputs from 8 on, and the outputs are those of the last layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Rnn {
     /// Which cell.
@@ -33,6 +34,8 @@ pub struct Rnn {
     pub hidden: Option<u64>,
     /// Whether the batch comes first.
     pub batch_first: bool,
+    /// How many layers.
+    pub layers: u64,
 }
 
 /// How they are found.
@@ -51,7 +54,7 @@ fn build(a: &mut Attributes, cell: Cell) -> Result<Arc<dyn Op>, OpError> {
         }
     };
     let hidden = a.int("hidden_size")?.and_then(|n| u64::try_from(n).ok());
-    Ok(Arc::new(Rnn { cell, directions, hidden, batch_first: a.flag("layout")? }))
+    Ok(Arc::new(Rnn { cell, directions, hidden, batch_first: a.flag("layout")?, layers: 1 }))
 }
 
 impl Op for Rnn {
@@ -101,7 +104,7 @@ impl Op for Rnn {
         }
         let (Some(seq), Some(batch)) = (x.shape.first().copied(), x.shape.get(1).copied()) else { return };
         let hidden = self.hidden.or_else(|| l.shape(2).get(2).copied()).unwrap_or(0);
-        let state_shape = [self.directions, batch, hidden];
+        let state_shape = [self.directions.saturating_mul(self.layers), batch, hidden];
         let mut inputs = vec![x];
         let states: &[usize] = if self.cell == Cell::Lstm { &[5, 6] } else { &[5] };
         for slot in states {
@@ -114,7 +117,7 @@ impl Op for Rnn {
                 }
             });
         }
-        inputs.extend((1..4).filter_map(|i| Traced::optional(l, i)));
+        inputs.extend((1..4).chain(8..l.input_count()).filter_map(|i| Traced::optional(l, i)));
         let output = [seq, batch, self.directions.saturating_mul(hidden)];
         let mut call = Call::new("_cudnn_rnn").autocast(Autocast::Lower);
         for (i, input) in inputs.iter().enumerate() {
@@ -130,6 +133,8 @@ impl Op for Rnn {
             let operand = Operand::Result { call, output: j + 1 };
             let state = Traced { operand, shape: state_shape.to_vec(), requires_grad: y.requires_grad };
             if l.wants(j + 1) {
+                let before = self.directions.saturating_mul(self.layers.saturating_sub(1));
+                let state = if before > 0 { state.narrow(l, 0, before, self.directions) } else { state };
                 let state = if self.batch_first { state.transpose(l, 0, 1) } else { state };
                 l.bind(j + 1, state.operand);
             }

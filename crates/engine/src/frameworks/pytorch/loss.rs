@@ -34,7 +34,7 @@ pub(super) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Los
 }
 
 /// The shape of the targets that the loss reads and their dtype; `None` where it reads none of its own.
-pub(super) fn target(loss: Loss, output: &[u64], same_as_input: bool) -> Option<(Vec<u64>, DType)> {
+pub(super) fn target(loss: Loss, output: &[u64]) -> Option<(Vec<u64>, DType)> {
     match loss {
         Loss::CrossEntropy => {
             let mut shape = output.to_vec();
@@ -47,7 +47,6 @@ pub(super) fn target(loss: Loss, output: &[u64], same_as_input: bool) -> Option<
             }
             Some((shape, DType::Int64))
         }
-        Loss::Mse if same_as_input => None,
         Loss::Mse | Loss::Bce => Some((output.to_vec(), DType::Float32)),
         Loss::Auto | Loss::None => None,
     }
@@ -92,10 +91,7 @@ pub(super) fn run(
 ) -> TensorRef {
     match (loss, target) {
         (Loss::CrossEntropy, Some(target)) => cross_entropy(tape, output, target, upcast),
-        (Loss::Mse, target) => {
-            let target = target.unwrap_or(output);
-            pairwise(tape, "mse_loss", Autocast::Fp32, output, target)
-        }
+        (Loss::Mse, Some(target)) => pairwise(tape, "mse_loss", Autocast::Fp32, output, target),
         (Loss::Bce, Some(target)) => {
             pairwise(tape, "binary_cross_entropy_with_logits", Autocast::Fp32, output, target)
         }
@@ -204,11 +200,8 @@ mod tests {
 
     #[test]
     fn targets_are_one_class_per_position() {
-        assert_eq!(target(Loss::CrossEntropy, &[8, 128, 1000], false), Some((vec![8, 128], DType::Int64)));
-        assert_eq!(
-            target(Loss::CrossEntropy, &[8, 21, 64, 64], false),
-            Some((vec![8, 64, 64], DType::Int64))
-        );
-        assert_eq!(target(Loss::Mse, &[8, 3], true), None);
+        assert_eq!(target(Loss::CrossEntropy, &[8, 128, 1000]), Some((vec![8, 128], DType::Int64)));
+        assert_eq!(target(Loss::CrossEntropy, &[8, 21, 64, 64]), Some((vec![8, 64, 64], DType::Int64)));
+        assert_eq!(target(Loss::None, &[8, 3]), None);
     }
 }

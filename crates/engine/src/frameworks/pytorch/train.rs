@@ -76,14 +76,8 @@ impl Runner<'_> {
         } else {
             1
         };
-        let targets: Vec<Option<TensorRef>> = {
-            let same = |s: &Vec<u64>| inputs.iter().any(|(i, d)| d.is_float() && i == s);
-            let first = shapes.first().and_then(|s| loss::target(loss, s, same(s)));
-            let dtype = |d: DType| if d.is_float() { self.plan.precision.model_dtype() } else { d };
-            self.tape.memory.phase = Phase::Forward;
-            let target = first.map(|(shape, d)| loss::add_target(&mut self.tape, &shape, dtype(d)));
-            vec![target; used]
-        };
+        let target = self.target(loss, shapes.first().map_or(&[], |s| s));
+        let targets = vec![target; used];
         let upcast = loss::is_causal_lm(self.graph);
         let mut total: Option<TensorRef> = None;
         for ((_, t), target) in outputs.iter().zip(targets) {
@@ -97,6 +91,19 @@ impl Runner<'_> {
             self.release_use(id);
         }
         total
+    }
+
+    /// What the output is compared with: an input of its shape, or a tensor of its own.
+    fn target(&mut self, loss: Loss, output: &[u64]) -> Option<TensorRef> {
+        let input = self.graph.inputs.iter().filter_map(|id| self.values[id.index()]).find(|t| {
+            let tensor = self.tape.tensor(*t);
+            loss == Loss::Mse && tensor.dtype.is_float() && tensor.shape[..] == *output
+        });
+        input.or_else(|| {
+            let (shape, dtype) = loss::target(loss, output)?;
+            let dtype = if dtype.is_float() { self.plan.precision.model_dtype() } else { dtype };
+            Some(loss::add_target(&mut self.tape, &shape, dtype))
+        })
     }
 
     fn add_scalars(&mut self, a: TensorRef, b: TensorRef) -> TensorRef {

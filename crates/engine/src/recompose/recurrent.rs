@@ -1,0 +1,102 @@
+//! Recurrent layers that one call runs.
+//!
+//! The TorchScript exporter writes one LSTM, GRU or RNN a layer, with the layout changed in between, and takes their
+//! zero initial states from one constant. `nn.LSTM` runs all layers in one `_cudnn_rnn`, which keeps the input and the
+//! last output and nothing in between, and makes both initial states itself (torch/nn/modules/rnn.py).
+
+use super::Pass;
+use super::rewriter::Rewriter;
+use memfit_graph::ops::rnn::Rnn;
+use memfit_graph::{NodeId, TensorId};
+use std::sync::Arc;
+
+pub(super) const PASS: Pass = Pass { name: "recurrent layers", run };
+
+/// Inputs of the operator up to the peepholes; further layers come after them.
+const OWN_INPUTS: usize = 8;
+
+fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
+    let Some(rnn) = rw.op::<Rnn>(id).copied() else { return false };
+    let mut inputs = rw.node(id).inputs.clone();
+    for slot in [5, 6] {
+        if let Some(state) = inputs.get_mut(slot)
+            && state.is_some_and(|t| is_zeros(rw, t))
+        {
+            *state = None;
+        }
+    }
+    let below = inputs.first().copied().flatten().and_then(|x| layer_below(rw, x, &rnn));
+    let (op, inputs) = match below {
+        Some((lower, first)) => {
+            let mut all = rw.node(lower).inputs.clone();
+            all.resize(all.len().max(OWN_INPUTS), None);
+            all.extend((1..4).map(|i| inputs.get(i).copied().flatten()));
+            (Rnn { layers: first.layers + rnn.layers, ..first }, all)
+        }
+        None if inputs != rw.node(id).inputs => (rnn, inputs),
+        None => return false,
+    };
+    rw.rewrite(id, Arc::new(op), inputs);
+    true
+}
+
+/// The layer whose whole output is this layer's input, seen through a change of layout.
+fn layer_below(rw: &Rewriter<'_>, x: TensorId, upper: &Rnn) -> Option<(NodeId, Rnn)> {
+    let mut t = x;
+    for _ in 0..4 {
+        let node = rw.producer(t)?;
+        rw.sole_reader(t)?;
+        if let Some(lower) = rw.op::<Rnn>(node).copied() {
+            let others = rw.node(node).outputs.get(1..).unwrap_or_default();
+            let unread = others.iter().flatten().all(|o| rw.use_count(*o) == 0);
+            let alike =
+                (lower.cell, lower.directions, lower.hidden) == (upper.cell, upper.directions, upper.hidden);
+            return (alike && unread && rw.node(node).outputs.first() == Some(&Some(t)))
+                .then_some((node, lower));
+        }
+        if !matches!(rw.node(node).op.name(), "Reshape" | "Transpose" | "Squeeze" | "Dropout") {
+            return None;
+        }
+        t = rw.input(node, 0)?;
+    }
+    None
+}
+
+/// Whether an initial state is (a part of) a constant that the exporter made for it.
+fn is_zeros(rw: &Rewriter<'_>, state: TensorId) -> bool {
+    let mut t = state;
+    for _ in 0..4 {
+        let Some(node) = rw.producer(t) else { return false };
+        match rw.node(node).op.name() {
+            "ConstantOfShape" => return true,
+            "Slice" | "Expand" | "Gather" | "Unsqueeze" => match rw.input(node, 0) {
+                Some(input) => t = input,
+                None => return false,
+            },
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::recompose::testing::Sketch;
+    use memfit_graph::{Attribute, Attributes};
+
+    #[test]
+    fn two_layers_become_one_call_and_keep_their_weights() {
+        let mut s = Sketch::default();
+        let x = s.input("x", &[10, 2, 8]);
+        let layer = |s: &mut Sketch, x, inputs: u64| {
+            let (w, r) = (s.weight("w", &[1, 16, inputs]), s.weight("r", &[1, 16, 4]));
+            s.push_with("LSTM", Attributes::from([("hidden_size", Attribute::Int(4))]), &[x, w, r])
+        };
+        let y = layer(&mut s, x, 8);
+        let axes = s.ints(&[1]);
+        let y = s.push("Squeeze", &[y, axes]);
+        let y = layer(&mut s, y, 4);
+        assert_eq!(s.recompose(y), ["LSTM"]);
+        assert_eq!(s.inputs_of(0), ["x", "w", "r", "w", "r"]);
+    }
+}
