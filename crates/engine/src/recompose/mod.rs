@@ -16,6 +16,7 @@ mod recurrent;
 mod rewriter;
 mod rms_norm;
 mod sdpa;
+mod split;
 #[cfg(test)]
 mod testing;
 
@@ -69,6 +70,7 @@ struct Pass {
 /// Every pattern, in the order in which one prepares for the next.
 static PASSES: &[Pass] = &[
     aliases::PASS,
+    split::PASS,
     linear::PASS,
     gelu::PASS,
     gated::PASS,

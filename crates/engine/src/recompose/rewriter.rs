@@ -253,17 +253,33 @@ impl<'g> Rewriter<'g> {
         inputs: Vec<Option<TensorId>>,
         ty: Type,
     ) -> TensorId {
+        self.insert_with_outputs(before, op, inputs, vec![ty])[0]
+    }
+
+    /// Adds a node with an output of each of these types right before `before`, in its scope.
+    pub(super) fn insert_with_outputs(
+        &mut self,
+        before: NodeId,
+        op: Arc<dyn Op>,
+        inputs: Vec<Option<TensorId>>,
+        types: Vec<Type>,
+    ) -> Vec<TensorId> {
         let id = NodeId(u32::try_from(self.graph.nodes.len()).unwrap_or(u32::MAX));
         let Node { name, scope, .. } = self.node(before);
         let (name, scope): (Arc<str>, _) = (format!("{name}/{}", op.name()).into(), scope.clone());
-        let output = self.add_tensor(format!("{name}_{}", id.0), ty);
+        let mut made = Vec::with_capacity(types.len());
+        for (j, ty) in types.into_iter().enumerate() {
+            let suffix = if j == 0 { String::new() } else { format!(".{j}") };
+            let output = self.add_tensor(format!("{name}_{}{suffix}", id.0), ty);
+            self.producers[output.index()] = Some(id);
+            made.push(output);
+        }
         inputs.iter().flatten().for_each(|t| self.add_use(*t, id));
-        self.producers[output.index()] = Some(id);
-        let outputs = vec![Some(output)];
+        let outputs = made.iter().copied().map(Some).collect();
         self.graph.nodes.push(Node { name, scope, op, inputs, outputs, captures: Vec::new() });
         self.dead.push(false);
         self.position.push((self.position[before.index()].0, id.index()));
-        output
+        made
     }
 
     /// Makes every reader of `old` read `new` instead.
