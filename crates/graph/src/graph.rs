@@ -167,9 +167,13 @@ impl Graph {
             order.push(next);
             for output in self.nodes[next].outputs.iter().flatten() {
                 for consumer in &consumers[output.index()] {
-                    waiting[consumer.index()] -= 1;
-                    if waiting[consumer.index()] == 0 {
-                        ready.insert(consumer.index());
+                    let left = &mut waiting[consumer.index()];
+                    // Already none where two nodes make the same tensor, which the importer reports.
+                    if *left > 0 {
+                        *left -= 1;
+                        if *left == 0 {
+                            ready.insert(consumer.index());
+                        }
                     }
                 }
             }

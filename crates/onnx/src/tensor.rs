@@ -98,7 +98,7 @@ fn sizes(name: &str, dtype: DType, dims: &[i64], problems: &mut Vec<Problem>) ->
     }
     let shape: Vec<u64> = dims.iter().map(|n| n.unsigned_abs()).collect();
     // Zero last, so that an absurd size beside it is still seen.
-    let bits = shape.iter().filter(|n| **n > 0).try_fold(dtype.bits(), |acc, n| acc.checked_mul(*n));
+    let bits = shape.iter().filter(|n| **n > 0).try_fold(dtype.bits().max(1), |acc, n| acc.checked_mul(*n));
     if bits.is_none() {
         let message =
             format!("expected a size that fits in memory, found {dtype} {}", Shape::from(&shape[..]));

@@ -56,6 +56,13 @@ fn a_cycle_is_named() {
 }
 
 #[test]
+fn a_node_makes_a_tensor_once() {
+    let nodes = vec![node("Split", "x", "a a", vec![]), node("Relu", "a", "y", vec![])];
+    let found = problems(&file(nodes, vec![info("x", "4")], vec![info("y", "")], vec![]));
+    assert!(found[0].contains("it makes `a`, which another node already makes"), "{found:?}");
+}
+
+#[test]
 fn a_truncated_file_says_where_it_ends() {
     let whole = file(
         vec![node("Relu", "x", "y", vec![])],
