@@ -21,7 +21,8 @@ pub trait Op: Debug + Any + Send + Sync {
         &[]
     }
 
-    /// Scalars that the framework's module keeps on the device and no exporter writes: the batch counter of a batch norm.
+    /// Scalars that the framework's module keeps on the device beside [`Op::buffer_inputs`] and no exporter writes: the batch
+    /// counter of a batch norm.
     fn unexported_buffers(&self) -> &'static [DType] {
         &[]
     }

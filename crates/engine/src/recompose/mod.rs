@@ -6,6 +6,7 @@
 //! Every pass is linear in the number of nodes: from an anchor it looks at a bounded neighbourhood.
 
 mod aliases;
+mod batch_statistics;
 mod gated;
 mod gelu;
 mod group_norm;
@@ -71,6 +72,7 @@ struct Pass {
 static PASSES: &[Pass] = &[
     aliases::PASS,
     split::PASS,
+    batch_statistics::PASS,
     linear::PASS,
     gelu::PASS,
     gated::PASS,

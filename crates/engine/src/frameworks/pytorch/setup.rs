@@ -99,7 +99,14 @@ impl Runner<'_> {
             self.values[i] = Some(self.tape.add(Tensor { storage, shape, strides, dtype, edge, is_number }));
         }
         for node in &self.graph.nodes {
-            for dtype in node.op.unexported_buffers() {
+            let keeps_state = node.op.buffer_inputs().iter().any(|i| {
+                node.inputs
+                    .get(*i)
+                    .copied()
+                    .flatten()
+                    .is_some_and(|id| kinds[id.index()] == Some(Stored::Buffer))
+            });
+            for dtype in node.op.unexported_buffers().iter().filter(|_| keeps_state) {
                 self.tape.memory.layer = self.layer(node);
                 let storage = self.tape.new_storage(&[], *dtype, Category::Buffer, "num_batches_tracked");
                 let bytes = self.tape.memory.storage(storage).bytes;
