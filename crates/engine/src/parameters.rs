@@ -1,10 +1,10 @@
 //! What each stored tensor is to training: a parameter, a buffer, or a Python number.
 //!
 //! A file stores all three alike. A floating-point initializer is a parameter unless its use says otherwise: running
-//! statistics of a batch norm, a single number, a table that is fed where activations go. Exporters' own constants
-//! carry names that no module has (`val_12`, `/layer/Constant_output_0`).
+//! statistics of a batch norm, a single number, a table that is fed where activations go, the frequencies that positions
+//! are multiplied with. Exporters' own constants carry names that no module has (`val_12`, `/layer/Constant_output_0`).
 
-use memfit_graph::{Graph, Role};
+use memfit_graph::{Graph, Inferred, Role};
 
 /// What a stored tensor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Stored {
 }
 
 /// The kind of each tensor of the graph that is stored in the file, by tensor index; `None` for the others.
-pub(crate) fn classify(graph: &Graph, freeze: &[String]) -> Vec<Option<Stored>> {
+pub(crate) fn classify(graph: &Graph, inferred: &Inferred, freeze: &[String]) -> Vec<Option<Stored>> {
     let mut kinds: Vec<Option<Stored>> = (0..graph.tensors.len()).map(|i| initial(graph, i)).collect();
     for node in &graph.nodes {
         let demote = |kinds: &mut Vec<Option<Stored>>, i: usize| {
@@ -34,12 +34,47 @@ pub(crate) fn classify(graph: &Graph, freeze: &[String]) -> Vec<Option<Stored>> 
             demote(&mut kinds, *i);
         }
     }
+    demote_frequencies(graph, inferred, &mut kinds);
     for (kind, tensor) in kinds.iter_mut().zip(&graph.tensors) {
         if *kind == Some(Stored::Parameter) && freeze.iter().any(|glob| matches(glob, &tensor.name)) {
             *kind = Some(Stored::Frozen);
         }
     }
     kinds
+}
+
+/// Rotary and sinusoidal frequencies: stored, but multiplied with positions, which are integers cast to floats. A module
+/// registers them as a buffer.
+fn demote_frequencies(graph: &Graph, inferred: &Inferred, kinds: &mut [Option<Stored>]) {
+    let mut positions = vec![false; graph.tensors.len()];
+    // What each tensor is a view of, where that is stored in the file.
+    let mut stored: Vec<Option<usize>> = (0..kinds.len()).map(|i| kinds[i].map(|_| i)).collect();
+    for node in &graph.nodes {
+        let input = |i: usize| node.inputs.get(i).copied().flatten().map(|id| id.index());
+        let (Some(first), Some(Some(output))) = (input(0), node.outputs.first()) else { continue };
+        match node.op.name() {
+            "Cast" if inferred.types[first].dtype().is_some_and(|d| d.is_integer()) => {
+                positions[output.index()] = true
+            }
+            "Cast" | "Unsqueeze" | "Squeeze" | "Reshape" | "Expand" | "Transpose" | "Identity" => {
+                positions[output.index()] = positions[first];
+                stored[output.index()] = stored[first];
+            }
+            "Mul" | "MatMul" => {
+                let Some(second) = input(1) else { continue };
+                // A linear layer over integer features has its weight on the right.
+                let swapped = (node.op.name() == "Mul").then_some((second, first));
+                for (table, by) in [Some((first, second)), swapped].into_iter().flatten() {
+                    if let (Some(at), true) = (stored[table], positions[by])
+                        && kinds[at] == Some(Stored::Parameter)
+                    {
+                        kinds[at] = Some(Stored::Buffer);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 fn initial(graph: &Graph, i: usize) -> Option<Stored> {
@@ -130,8 +165,30 @@ mod tests {
         add("logit.scale", &[]);
         add("val_3", &[256, 64]);
         add("onnx::Mul_7", &[]);
-        let kinds = classify(&g, &["fc.*".into()]);
+        let inferred = memfit_graph::infer(&g, &memfit_graph::Binding::default()).unwrap();
+        let kinds = classify(&g, &inferred, &["fc.*".into()]);
         let kinds: Vec<Stored> = kinds.into_iter().flatten().collect();
         assert_eq!(kinds, [Stored::Frozen, Stored::Parameter, Stored::Buffer, Stored::Number]);
+    }
+
+    #[test]
+    fn frequencies_are_no_parameters() {
+        use memfit_graph::{Attribute, Attributes, Binding, infer};
+        let mut g = Graph::default();
+        let x = g.add_tensor("ids", Type::tensor(DType::Int64, Shape::from([2, 5, 1])), Role::Input);
+        g.inputs = vec![x];
+        let table =
+            g.add_tensor("m.inv_freq", Type::tensor(DType::Float32, Shape::from([32])), Role::Initializer);
+        let scale =
+            g.add_tensor("m.scale", Type::tensor(DType::Float32, Shape::from([32])), Role::Initializer);
+        let p = g.push("Cast", Attributes::from([("to", Attribute::Int(1))]), &[x], "p").unwrap();
+        let angles = g.push("Mul", Attributes::default(), &[p, table], "angles").unwrap();
+        g.push("Mul", Attributes::default(), &[angles, scale], "y").unwrap();
+        let inferred = infer(&g, &Binding::default()).unwrap();
+        let kinds = classify(&g, &inferred, &[]);
+        assert_eq!(
+            (kinds[table.index()], kinds[scale.index()]),
+            (Some(Stored::Buffer), Some(Stored::Parameter))
+        );
     }
 }

@@ -46,6 +46,11 @@ impl Op for Linear {
         Ok(())
     }
 
+    /// A stored table in the place of activations.
+    fn buffer_inputs(&self) -> &'static [usize] {
+        &[0]
+    }
+
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let (x, weight, bias) = (Traced::input(l, 0), Traced::input(l, 1), Traced::optional(l, 2));
         // Cast before it is turned: only a parameter itself is cast once for the whole step.

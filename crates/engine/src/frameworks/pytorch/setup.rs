@@ -57,7 +57,7 @@ impl Runner<'_> {
 
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.
     pub(super) fn set_up(&mut self, training: bool) -> (Vec<Leaf>, Vec<StoredTensor>) {
-        let kinds = classify(self.graph, &self.plan.freeze);
+        let kinds = classify(self.graph, self.inferred, &self.plan.freeze);
         let first_use = self.first_use();
         let (mut leaves, mut stored) = (Vec::new(), Vec::new());
         for (i, kind) in kinds.iter().enumerate() {
