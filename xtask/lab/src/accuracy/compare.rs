@@ -106,7 +106,7 @@ pub(super) fn compare(
                     let mut row = row(reference, case, run, &compared.export, &estimate);
                     if by_holder {
                         let held = caught(|| model.saved_by_function(&binding, &plan))?;
-                        row.holders = holders::compare(&case.saved_for_backward.by_holder_set, &held);
+                        row.holders = holders::compare(&case.holders, &held);
                     }
                     Ok(row)
                 });
@@ -149,7 +149,7 @@ fn binding(model: &Model, case: &Case) -> Binding {
     let mut binding = Binding { batch: Some(case.batch), ..Binding::default() };
     for id in &model.graph().inputs {
         let name = &*model.graph().tensor(*id).name;
-        if let Some(shape) = case.input_shapes.get(name) {
+        if let Some(shape) = case.inputs.get(name) {
             binding.shapes.insert(name.to_owned(), shape.clone());
         }
     }
@@ -163,7 +163,7 @@ fn plan(reference: &Reference, case: &Case, run: &Run, export: &str) -> Option<P
         optimizer: optimizer.to_owned(),
         optimizer_impl,
         weight_decay,
-        loss: reference.loss(),
+        loss: reference.loss,
         as_fake_tensors: true,
         assume_batchnorm: export.contains("eval"),
         ..Plan::default()
@@ -178,18 +178,15 @@ fn row(reference: &Reference, case: &Case, run: &Run, export: &str, estimate: &E
         Phase::Setup | Phase::Forward => (b.activations.0 + passing, 0),
         Phase::Backward | Phase::OptimizerStep => (b.activations.0, passing),
     };
-    let theirs = |name: &str| run.breakdown_at_peak.get(name).copied();
-    // Where the optimizer's step is the peak, the reference counts its temporaries with its state, and apart too.
-    let state = theirs("opt_state").or(theirs("opt"));
-    let temporaries = theirs("temp").unwrap_or(0) + theirs("opt_temporaries").unwrap_or(0);
+    let theirs = |name| run.breakdown.get(name).copied().unwrap_or(0);
     let breakdown = [
-        ("param", theirs("param"), b.parameters.0),
-        ("buffer", theirs("buffer"), b.buffers.0),
-        ("grad", theirs("grad"), b.gradients.0),
-        ("act", theirs("act"), act),
-        ("temp", Some(temporaries), temp),
-        ("opt", state, b.optimizer.0),
-        ("oth", theirs("oth"), b.inputs.0),
+        ("param", b.parameters.0),
+        ("buffer", b.buffers.0),
+        ("grad", b.gradients.0),
+        ("act", act),
+        ("temp", temp),
+        ("opt", b.optimizer.0),
+        ("oth", b.inputs.0),
     ];
     let phase = match estimate.peak.phase {
         Phase::Setup => "setup",
@@ -203,14 +200,14 @@ fn row(reference: &Reference, case: &Case, run: &Run, export: &str, estimate: &E
         batch: case.batch,
         precision: case.precision.clone(),
         optimizer: run.optimizer.clone(),
-        peak: Pair { reference: run.peak_bytes, estimate: estimate.peak.allocated.0 },
-        phase: (run.peak_phase.clone(), phase.to_owned()),
+        peak: Pair { reference: run.peak, estimate: estimate.peak.allocated.0 },
+        phase: (run.phase.clone(), phase.to_owned()),
         breakdown: breakdown
             .into_iter()
-            .map(|(name, theirs, ours)| (name, Pair { reference: theirs.unwrap_or(0), estimate: ours }))
+            .map(|(name, estimate)| (name, Pair { reference: theirs(name), estimate }))
             .collect(),
-        saved: Pair { reference: case.saved_for_backward.bytes, estimate: estimate.saved_for_backward.0 },
-        parameters: Pair { reference: reference.params.numel, estimate: estimate.model.parameters_trainable },
+        saved: Pair { reference: case.saved, estimate: estimate.saved_for_backward.0 },
+        parameters: Pair { reference: reference.parameters, estimate: estimate.model.parameters_trainable },
         holders: Vec::new(),
         unknown: estimate.unknown.clone(),
     }

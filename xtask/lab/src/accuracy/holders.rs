@@ -1,16 +1,15 @@
 //! Saved bytes by the autograd functions that hold them: where a rule differs from the framework's, this names it.
 
 use super::compare::Pair;
-use super::reference::Held;
 use memfit_engine::SavedBy;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Both sides by the set of functions that hold a storage, `Convolution+Relu`.
-pub(super) fn compare(reference: &BTreeMap<String, Held>, estimate: &[SavedBy]) -> Vec<(String, Pair)> {
+pub(super) fn compare(reference: &BTreeMap<String, u64>, estimate: &[SavedBy]) -> Vec<(String, Pair)> {
     let mut sets: BTreeMap<String, Pair> = BTreeMap::new();
-    for (names, held) in reference {
+    for (names, bytes) in reference {
         let set = set(names.split('+').map(plain));
-        sets.entry(set).or_default().reference += held.bytes;
+        sets.entry(set).or_default().reference += bytes;
     }
     for saved in estimate {
         let set = set(saved.functions.iter().map(|name| node(name)));

@@ -1,82 +1,43 @@
-//! The frameworks' own numbers, as they were written down by running a step on fake tensors.
+//! The frameworks' own numbers: what an allocator would hold over one training step, by running it on fake tensors.
+//!
+//! Two collections are read, each with names of its own: the one in this repository ([`own`]) and a larger one
+//! ([`larger`]). Here is what both say.
 
-use anyhow::{Context, Result};
+pub(super) mod larger;
+pub(super) mod own;
+
 use memfit_engine::{Loss, OptimizerImpl, Precision};
-use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// A model's numbers.
-#[derive(Deserialize)]
 pub(super) struct Reference {
     pub(super) model: String,
-    pub(super) settings: Settings,
-    pub(super) params: Count,
+    pub(super) loss: Loss,
+    /// Elements of its trainable parameters.
+    pub(super) parameters: u64,
     pub(super) cases: Vec<Case>,
 }
 
-/// How the step was run.
-#[derive(Deserialize)]
-pub(super) struct Settings {
-    pub(super) device: String,
-    pub(super) loss: String,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Count {
-    pub(super) numel: u64,
-}
-
 /// One input size in one precision.
-#[derive(Deserialize)]
 pub(super) struct Case {
     pub(super) batch: u64,
     pub(super) precision: String,
-    #[serde(default)]
-    pub(super) input_shapes: BTreeMap<String, Vec<u64>>,
-    pub(super) saved_for_backward: Saved,
+    /// Shapes of the inputs by name.
+    pub(super) inputs: BTreeMap<String, Vec<u64>>,
+    /// Bytes that autograd holds at the end of forward.
+    pub(super) saved: u64,
+    /// The same by the names of the nodes that hold them, `ConvolutionBackward0+ReluBackward0`; empty where not told.
+    pub(super) holders: BTreeMap<String, u64>,
     pub(super) runs: Vec<Run>,
 }
 
-/// What autograd holds at the end of forward.
-#[derive(Deserialize)]
-pub(super) struct Saved {
-    pub(super) bytes: u64,
-    #[serde(default)]
-    pub(super) by_holder_set: BTreeMap<String, Held>,
-}
-
-/// What one set of autograd nodes holds.
-#[derive(Deserialize)]
-pub(super) struct Held {
-    pub(super) bytes: u64,
-}
-
 /// A whole step with one optimizer.
-#[derive(Deserialize)]
 pub(super) struct Run {
     pub(super) optimizer: String,
-    pub(super) peak_bytes: u64,
-    pub(super) peak_phase: String,
-    #[serde(default)]
-    pub(super) breakdown_at_peak: BTreeMap<String, u64>,
-}
-
-impl Reference {
-    /// Whether it is about the GPU's kernels.
-    pub(super) fn is_cuda(&self) -> bool {
-        self.settings.device.starts_with("cuda")
-    }
-
-    /// The loss that was run. A language model's own loss over its labels is a cross-entropy too.
-    pub(super) fn loss(&self) -> Loss {
-        match &self.settings.loss {
-            text if text.contains("mse_loss") => Loss::Mse,
-            text if text.contains("binary_cross_entropy") => Loss::Bce,
-            text if text.contains(".mean()") => Loss::None,
-            _ => Loss::CrossEntropy,
-        }
-    }
+    pub(super) peak: u64,
+    pub(super) phase: String,
+    /// What is alive at the peak, by short names: param, buffer, grad, act, temp, opt, oth.
+    pub(super) breakdown: BTreeMap<String, u64>,
 }
 
 impl Case {
@@ -106,31 +67,20 @@ impl Run {
     }
 }
 
-/// Reads the file of one model, or a list of them.
-pub(super) fn read(path: &Path) -> Result<Vec<Reference>> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum File {
-        Many { models: Vec<Reference> },
-        One(Box<Reference>),
-    }
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let file = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-    Ok(match file {
-        File::Many { models } => models,
-        File::One(model) => vec![*model],
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Reads every file of a folder, in the order of their names.
-pub(super) fn read_all(folder: &Path) -> Result<Vec<Reference>> {
-    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let mut paths: Vec<_> = entries.flatten().map(|e| e.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|e| e == "json"));
-    paths.sort();
-    let mut all = Vec::new();
-    for path in paths {
-        all.extend(read(&path)?);
+    #[test]
+    fn an_optimizer_is_a_name_and_an_implementation() {
+        let run = |optimizer: &str| Run {
+            optimizer: optimizer.to_owned(),
+            peak: 0,
+            phase: String::new(),
+            breakdown: BTreeMap::new(),
+        };
+        assert_eq!(run("sgd_momentum_forloop").optimizer(), ("momentum", OptimizerImpl::Loop, false));
+        assert_eq!(run("adamw_fused").optimizer(), ("adamw", OptimizerImpl::Fused, true));
+        assert_eq!(run("sgd").optimizer(), ("sgd", OptimizerImpl::Foreach, false));
     }
-    Ok(all)
 }

@@ -1,0 +1,115 @@
+//! The larger collection beside the repository: a file for each model.
+
+use super::{Case, Reference, Run};
+use anyhow::{Context, Result};
+use memfit_engine::Loss;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+#[derive(Deserialize)]
+struct File {
+    model: String,
+    settings: Settings,
+    params: Params,
+    cases: Vec<FileCase>,
+}
+
+#[derive(Deserialize)]
+struct Settings {
+    device: String,
+    loss: String,
+}
+
+#[derive(Deserialize)]
+struct Params {
+    numel: u64,
+}
+
+#[derive(Deserialize)]
+struct FileCase {
+    batch: u64,
+    precision: String,
+    input_shapes: BTreeMap<String, Vec<u64>>,
+    saved_for_backward: Saved,
+    runs: Vec<FileRun>,
+}
+
+#[derive(Deserialize)]
+struct Saved {
+    bytes: u64,
+    by_holder_set: BTreeMap<String, Held>,
+}
+
+#[derive(Deserialize)]
+struct Held {
+    bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct FileRun {
+    optimizer: String,
+    peak_bytes: u64,
+    peak_phase: String,
+    breakdown_at_peak: BTreeMap<String, u64>,
+}
+
+/// Reads every file of a folder that is about the GPU's kernels, in the order of their names.
+pub(in crate::accuracy) fn read(folder: &Path) -> Result<Vec<Reference>> {
+    let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut paths: Vec<_> = entries.flatten().map(|e| e.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|e| e == "json"));
+    paths.sort();
+    let mut all = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let file: File = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        if file.settings.device.starts_with("cuda") {
+            all.push(reference(file));
+        }
+    }
+    Ok(all)
+}
+
+fn reference(file: File) -> Reference {
+    Reference {
+        loss: loss(&file.settings.loss),
+        model: file.model,
+        parameters: file.params.numel,
+        cases: file.cases.into_iter().map(case).collect(),
+    }
+}
+
+/// The loss is told as code. A language model's own loss over its labels is a cross-entropy too.
+fn loss(code: &str) -> Loss {
+    match code {
+        code if code.contains("mse_loss") => Loss::Mse,
+        code if code.contains("binary_cross_entropy") => Loss::Bce,
+        code if code.contains(".mean()") => Loss::None,
+        _ => Loss::CrossEntropy,
+    }
+}
+
+fn case(case: FileCase) -> Case {
+    let held = case.saved_for_backward.by_holder_set;
+    Case {
+        batch: case.batch,
+        precision: case.precision,
+        inputs: case.input_shapes,
+        saved: case.saved_for_backward.bytes,
+        holders: held.into_iter().map(|(names, held)| (names, held.bytes)).collect(),
+        runs: case.runs.into_iter().map(run).collect(),
+    }
+}
+
+fn run(run: FileRun) -> Run {
+    let mut breakdown = run.breakdown_at_peak;
+    // Where the optimizer's step is the peak, its temporaries are counted with its state, and both apart too.
+    if let Some(state) = breakdown.remove("opt_state") {
+        breakdown.insert("opt".to_owned(), state);
+    }
+    if let Some(temporaries) = breakdown.remove("opt_temporaries") {
+        *breakdown.entry("temp".to_owned()).or_default() += temporaries;
+    }
+    Run { optimizer: run.optimizer, peak: run.peak_bytes, phase: run.peak_phase, breakdown }
+}
