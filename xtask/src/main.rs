@@ -7,6 +7,8 @@
 mod checks;
 mod command;
 mod lab;
+mod peers;
+mod picture;
 mod setup;
 mod tidy;
 mod tree;
@@ -28,11 +30,17 @@ enum Task {
     /// Compares estimates with the frameworks' own numbers and writes docs/accuracy.md (`--help` for its options)
     #[command(disable_help_flag = true)]
     Accuracy(lab::Arguments),
+    /// Runs other tools beside memfit on this machine and writes docs/performance.md; needs Python 3
+    Peers(peers::Options),
+    /// Draws docs/estimate.svg, the picture in the README, from real output
+    Picture,
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Test(options) => checks::run(&options),
+        Task::Peers(options) => peers::run(&options),
+        Task::Picture => picture::run(),
         Task::Accuracy(arguments) => lab::run("accuracy", &arguments.all),
     };
     match result {

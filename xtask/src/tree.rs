@@ -33,7 +33,7 @@ const RULES: &[Rule] = &[
     Rule {
         package: "lab",
         core: false,
-        may_use: &["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-wasm"],
+        may_use: &["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-wasm", "memfit-bench-models"],
     },
     Rule { package: "memfit-bench-models", core: false, may_use: &[] },
     Rule { package: "xtask", core: false, may_use: &[] },

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout)]
 
 mod accuracy;
+mod measure;
 mod parity;
 
 use clap::Parser;
@@ -14,12 +15,21 @@ enum Task {
     Accuracy(accuracy::Options),
     /// Checks that wasm gives the same bytes as a native build
     Parity,
+    /// Times the work alone, without the start of a program
+    Time(measure::Timed),
+    /// Writes a file with 2 GiB of weights inside, all of them holes
+    Large {
+        /// Where
+        path: std::path::PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Accuracy(options) => accuracy::run(&options),
         Task::Parity => parity::run(),
+        Task::Time(timed) => measure::time(&timed),
+        Task::Large { path } => measure::large(&path),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,0 +1,64 @@
+//! What `cargo xtask peers` starts: the work alone, without the start of a program, and the file of 2 GiB.
+
+use anyhow::{Result, anyhow, bail};
+use memfit_engine::{Model, Plan};
+use memfit_graph::{Binding, Problem, infer};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+#[derive(clap::Args)]
+pub(crate) struct Timed {
+    /// `inspect` or `estimate`
+    work: String,
+    file: PathBuf,
+    batch: u64,
+    repeats: usize,
+}
+
+/// Prints version, answer and the median of the seconds, between tabs.
+pub(crate) fn time(timed: &Timed) -> Result<bool> {
+    let binding = Binding { batch: Some(timed.batch), ..Binding::default() };
+    let work: fn(&Path, &Binding) -> Result<String, Vec<Problem>> = match &*timed.work {
+        "inspect" => inspect,
+        "estimate" => estimate,
+        other => bail!("there is no work `{other}`"),
+    };
+    let mut seconds = Vec::new();
+    let mut answer = String::new();
+    for _ in 0..timed.repeats.max(1) {
+        let begin = Instant::now();
+        answer = work(&timed.file, &binding).map_err(|problems| anyhow!("{problems:?}"))?;
+        seconds.push(begin.elapsed().as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    println!("memfit {}\t{answer}\t{}", env!("CARGO_PKG_VERSION"), seconds[seconds.len() / 2]);
+    Ok(true)
+}
+
+/// Writes the file of 2 GiB.
+pub(crate) fn large(path: &Path) -> Result<bool> {
+    memfit_bench_models::write_large(path, 2 << 30)?;
+    Ok(true)
+}
+
+fn import(path: &Path) -> Result<memfit_onnx::Model, Vec<Problem>> {
+    let file = File::open(path).map_err(|e| vec![Problem::new(path.to_string_lossy(), e.to_string())])?;
+    memfit_onnx::import_from(BufReader::new(file))
+}
+
+fn inspect(path: &Path, binding: &Binding) -> Result<String, Vec<Problem>> {
+    let graph = import(path)?.graph;
+    let inferred = infer(&graph, binding)?;
+    let outputs = graph.nodes.iter().flat_map(|node| node.outputs.iter().flatten());
+    let known =
+        outputs.filter(|id| inferred.shape(**id).is_some_and(|shape| shape.known().is_some())).count();
+    Ok(format!("{known} values with a known shape"))
+}
+
+fn estimate(path: &Path, binding: &Binding) -> Result<String, Vec<Problem>> {
+    let imported = import(path)?;
+    let model = Model::new(imported.graph, "model", "onnx", imported.operators);
+    Ok(format!("{} bytes", model.estimate(binding, &Plan::default())?.peak.allocated.0))
+}

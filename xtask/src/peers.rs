@@ -1,0 +1,124 @@
+//! `cargo xtask peers`: memfit and other tools, on the same machine, in the same minutes; writes `docs/performance.md`.
+//!
+//! Every program is started several times and watched from outside: how long it takes from its start to its end, and
+//! how much memory it holds at most. How long the work alone takes, imports excluded, each tool says itself.
+
+mod page;
+mod watch;
+
+use crate::command::{cargo, output, program, root, shown, succeeds};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use watch::{Watched, watch};
+
+/// The model that all tools read, and the batch size.
+const MODEL: &str = "models/resnet50.ts_train.onnx";
+const BATCH: &str = "32";
+/// How often each program is started; the median counts.
+const STARTS: usize = 5;
+/// How often a tool repeats its work inside of one start; the median counts.
+const REPEATS: &str = "5";
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// A Python that has onnx, torch and torchvision, instead of a new environment in target/peers
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+}
+
+/// One line of the table.
+struct Line {
+    task: &'static str,
+    tool: String,
+    watched: Watched,
+    /// Seconds of the work alone.
+    work: f64,
+    answer: String,
+}
+
+/// Measures and writes the page.
+pub(crate) fn run(options: &Options) -> Result<bool> {
+    let python = match &options.python {
+        Some(python) => python.clone(),
+        None => environment()?,
+    };
+    let mut build = cargo();
+    build.args(["build", "--release", "--package", "memfit", "--package", "lab"]);
+    if !succeeds(&mut build)? {
+        bail!("`{}` failed", shown(&build));
+    }
+    let release = root().join("target/release");
+    let large = root().join("target/large.onnx").to_string_lossy().into_owned();
+    output(&mut call(&release.join("lab"), &["large", &large]))?;
+
+    let memfit = |arguments: &[&str]| call(&release.join("memfit"), arguments);
+    let lab = |work: &str, file: &str, batch: &str| {
+        call(&release.join("lab"), &["time", work, file, batch, REPEATS])
+    };
+    let script = |name: &str, arguments: &[&str]| {
+        let path = root().join("xtask/peers").join(name);
+        call(&python, &[&[&*path.to_string_lossy()], arguments].concat())
+    };
+    let shapes = "the shape of every tensor of ResNet-50";
+    let peak = "the peak of one training step of ResNet-50";
+    let opening = "opening a file with 2 GiB of weights inside";
+    let lines = [
+        line(shapes, memfit(&["inspect", MODEL, "-b", BATCH]), lab("inspect", MODEL, BATCH))?,
+        line(
+            shapes,
+            script("onnx_shapes.py", &[MODEL, BATCH, "1"]),
+            script("onnx_shapes.py", &[MODEL, BATCH, REPEATS]),
+        )?,
+        line(peak, memfit(&["estimate", MODEL, "-b", BATCH]), lab("estimate", MODEL, BATCH))?,
+        line(peak, script("mem_tracker.py", &[BATCH, "1"]), script("mem_tracker.py", &[BATCH, REPEATS]))?,
+        line(opening, memfit(&["inspect", &large, "-b", "1"]), lab("inspect", &large, "1"))?,
+    ];
+    std::fs::remove_file(&large)?;
+    page::write(&lines)?;
+    Ok(true)
+}
+
+/// Watches `start` several times; `work` prints version, answer and seconds between tabs.
+fn line(task: &'static str, mut start: Command, mut work: Command) -> Result<Line> {
+    println!("{}", shown(&start));
+    let watched = watch(&mut start, STARTS)?;
+    let told = output(&mut work)?;
+    let mut cells = told.trim().split('\t');
+    let mut cell = || cells.next().with_context(|| format!("`{}` printed `{}`", shown(&work), told.trim()));
+    let (tool, answer) = (cell()?.to_owned(), cell()?.to_owned());
+    Ok(Line { task, tool, watched, work: cell()?.parse()?, answer })
+}
+
+fn call(path: &Path, arguments: &[&str]) -> Command {
+    let mut command = program(&path.to_string_lossy());
+    command.args(arguments);
+    command
+}
+
+/// A Python with the other tools, made once under `target`.
+fn environment() -> Result<PathBuf> {
+    let folder = root().join("target/peers");
+    let python = folder.join("bin/python");
+    let has_all =
+        |python: &Path| output(&mut call(python, &["-c", "import onnx, torch, torchvision"])).is_ok();
+    if has_all(&python) {
+        return Ok(python);
+    }
+    println!("making a Python environment in target/peers; PyTorch is a download of several GB");
+    let made = succeeds(program("python3").args(["-m", "venv"]).arg(&folder)).unwrap_or(false);
+    if !made {
+        bail!(
+            "Python 3 with its venv module is needed to run the other tools; \
+             or name a Python that has onnx, torch and torchvision with --python"
+        );
+    }
+    succeeds(
+        call(&python, &["-m", "pip", "install", "--quiet", "-r"])
+            .arg(root().join("xtask/peers/requirements.txt")),
+    )?;
+    if !has_all(&python) {
+        bail!("the other tools could not be installed into {}", folder.display());
+    }
+    Ok(python)
+}
