@@ -19,7 +19,7 @@ fn process(criterion: &mut Criterion) {
         });
     };
     let (resnet50, transformer) =
-        (concat!(env!("CARGO_MANIFEST_DIR"), "/models/resnet50.onnx"), path.to_string_lossy());
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/models/resnet50.ts_train.onnx"), path.to_string_lossy());
     run("version", &["--version"]);
     if std::path::Path::new(resnet50).exists() {
         run("resnet50", &["estimate", resnet50, "-b", "32"]);
