@@ -81,7 +81,7 @@ fn sources(options: &Options) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     let own = root.join("models/reference/pytorch.json");
     if own.exists() && !options.shared {
-        let references = reference::own::read(&own)?;
+        let references = reference::read(&own)?;
         sources.push(Source {
             title: "The models of this repository",
             about: "Files in `models/`, numbers in `models/reference/pytorch.json`; anyone can repeat this table.\n",
@@ -91,7 +91,7 @@ fn sources(options: &Options) -> Result<Vec<Source>> {
     }
     let shared = root.join("../shared");
     if shared.join("truth/pytorch").exists() {
-        let references = reference::larger::read(&shared.join("truth/pytorch"))?;
+        let references = reference::read_all(&shared.join("truth/pytorch"))?;
         sources.push(Source {
             title: "A larger collection",
             about: "Torchvision, timm and transformers models that are too many to keep here, exported and measured in the same \

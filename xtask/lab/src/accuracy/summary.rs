@@ -35,9 +35,13 @@ impl Errors {
     }
 }
 
-/// `0.12 %`.
+/// `0.12 %`; what is not nothing does not look like it.
 pub(super) fn share(value: f64) -> String {
-    format!("{:.2} %", value * 100.0)
+    match value * 100.0 {
+        0.0 => "0".to_owned(),
+        small if small.abs() < 0.005 => "<0.01 %".to_owned(),
+        percent => format!("{percent:.2} %"),
+    }
 }
 
 /// A table's head; what stands in the cells of [`line`].

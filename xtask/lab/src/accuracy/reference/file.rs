@@ -1,4 +1,4 @@
-//! The larger collection beside the repository: a file for each model.
+//! The files that hold the numbers: one with all models (`models/reference/pytorch.json`), or one for each model.
 
 use super::{Case, Reference, Run};
 use anyhow::{Context, Result};
@@ -8,7 +8,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 #[derive(Deserialize)]
-struct File {
+#[serde(untagged)]
+enum File {
+    Many { models: Vec<Model> },
+    One(Box<Model>),
+}
+
+#[derive(Deserialize)]
+struct Model {
     model: String,
     settings: Settings,
     params: Params,
@@ -54,29 +61,37 @@ struct FileRun {
     breakdown_at_peak: BTreeMap<String, u64>,
 }
 
-/// Reads every file of a folder that is about the GPU's kernels, in the order of their names.
-pub(in crate::accuracy) fn read(folder: &Path) -> Result<Vec<Reference>> {
+/// Reads a file, and of it what is about the GPU's kernels.
+pub(in crate::accuracy) fn read(path: &Path) -> Result<Vec<Reference>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let file = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    let models = match file {
+        File::Many { models } => models,
+        File::One(model) => vec![*model],
+    };
+    let of_gpu = models.into_iter().filter(|model| model.settings.device.starts_with("cuda"));
+    Ok(of_gpu.map(reference).collect())
+}
+
+/// Reads every file of a folder, in the order of their names.
+pub(in crate::accuracy) fn read_all(folder: &Path) -> Result<Vec<Reference>> {
     let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths: Vec<_> = entries.flatten().map(|e| e.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|e| e == "json"));
     paths.sort();
     let mut all = Vec::new();
     for path in paths {
-        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let file: File = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-        if file.settings.device.starts_with("cuda") {
-            all.push(reference(file));
-        }
+        all.extend(read(&path)?);
     }
     Ok(all)
 }
 
-fn reference(file: File) -> Reference {
+fn reference(model: Model) -> Reference {
     Reference {
-        loss: loss(&file.settings.loss),
-        model: file.model,
-        parameters: file.params.numel,
-        cases: file.cases.into_iter().map(case).collect(),
+        loss: loss(&model.settings.loss),
+        model: model.model,
+        parameters: model.params.numel,
+        cases: model.cases.into_iter().map(case).collect(),
     }
 }
 
