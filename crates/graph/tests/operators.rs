@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use memfit_graph::{
-    Attribute, Attributes, Binding, DType, Dim, Graph, Lowering, Num, Op, OutState, Role, Shape,
-    TensorAttribute, TensorId, TensorState, Type, Value, infer, ops,
+    Attribute, Attributes, Binding, Call, DType, Dim, Graph, Lowering, Node, Num, Op, Operand, OutDtype,
+    OutState, Place, Role, Saved, Shape, TensorAttribute, TensorId, TensorState, Type, Value, infer, ops,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -336,8 +336,38 @@ fn node() -> impl Strategy<Value = (usize, i64, Attributes, Vec<Given>, usize)> 
     (spec, version, attributes, inputs, 0..4_usize)
 }
 
-/// Lowers with the shapes that inference gives, unknown sizes at their bound or small.
-fn lower(op: &dyn Op, g: &Graph, types: &[Type], values: &[Option<&Value>], training: bool) {
+/// Everything that a list refers to is there, and comes before.
+fn assert_well_formed(op: &str, calls: &[Call], bound: &[(usize, Operand)], node: &Node) {
+    let exists = |operand: &Operand, before: usize| match operand {
+        Operand::Input(i) => node.inputs.get(*i).is_some_and(Option::is_some),
+        Operand::Result { call, output } => *call < before && *output < calls[*call].outputs.len(),
+    };
+    for (k, call) in calls.iter().enumerate() {
+        let name = format!("{op}: {}", call.function);
+        assert!(call.inputs.iter().all(|i| exists(i, k)), "{name} reads what is not there");
+        let (inputs, outputs) = (call.inputs.len(), call.outputs.len());
+        assert_eq!(call.grads.len(), inputs, "{name}");
+        for saved in &call.saved {
+            let there = match saved {
+                Saved::Input(i) => *i < inputs,
+                Saved::InputFor { input, needed_by } => *input < inputs && *needed_by < inputs,
+                Saved::Output(j) => *j < outputs,
+            };
+            assert!(there, "{name} keeps what it does not have");
+        }
+        for output in &call.outputs {
+            assert!(!matches!(output.place, Place::View(i, _) | Place::InPlace(i) if i >= inputs), "{name}");
+            assert!(!matches!(output.dtype, OutDtype::Like(i) if i >= inputs), "{name}");
+        }
+    }
+    for (j, operand) in bound {
+        assert!(*j < node.outputs.len().max(1), "{op} gives an output that the node does not have");
+        assert!(exists(operand, calls.len()), "{op} gives what is not there");
+    }
+}
+
+/// Lowers with these types, unknown sizes at their bound or small; `inferred` says whether they are what inference gave.
+fn lower(op: &dyn Op, g: &Graph, types: &[Type], values: &[Option<&Value>], inferred: bool) {
     let shapes: Vec<Vec<u64>> = types
         .iter()
         .map(|t| {
@@ -361,11 +391,11 @@ fn lower(op: &dyn Op, g: &Graph, types: &[Type], values: &[Option<&Value>], trai
         .map(|id| id.map(|id| OutState { shape: &shapes[id.index()], dtype: dtype(id) }))
         .collect();
     for autocast in [None, Some(DType::Float16)] {
-        let mut lowering = Lowering::new(&inputs, &outputs, autocast, training).with_values(values);
+        let mut lowering = Lowering::new(&inputs, &outputs, autocast, autocast.is_none()).with_values(values);
         op.pytorch(&mut lowering);
-        let (calls, _, _) = lowering.into_parts();
-        for call in &calls {
-            assert!(call.grads.len() <= call.inputs.len());
+        let (calls, bound, _) = lowering.into_parts();
+        if inferred {
+            assert_well_formed(op.name(), &calls, &bound, node);
         }
     }
 }
@@ -407,10 +437,10 @@ proptest! {
                     assert_eq!(elements, value.data.len() as u64, "{}: {value:?} of shape {shape}", spec.name);
                 }
             }
-            lower(&*op, &g, &inferred.types, &values, batch.is_none());
+            lower(&*op, &g, &inferred.types, &values, true);
         }
         // Whatever inference says: an engine may ask with other shapes.
         let declared: Vec<Type> = g.tensors.iter().map(|t| t.declared.clone()).collect();
-        lower(&*op, &g, &declared, &[], true);
+        lower(&*op, &g, &declared, &[], false);
     }
 }

@@ -94,6 +94,7 @@ impl Op for Concat {
 
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
         cx.require(0)?;
+        (1..cx.input_count()).try_for_each(|i| cx.require(i).map(|_| ()))?;
         let shape = self.shape(cx)?;
         cx.set(0, cx.dtype(0), shape);
         if let Some(value) = Concat::value(cx) {

@@ -55,6 +55,7 @@ impl Op for RotaryEmbedding {
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
         let x = cx.require(0)?.clone();
         cx.require(self.at[0])?;
+        cx.require(self.at[0] + 1)?;
         if let Some(shape) = x.shape()
             && !matches!(shape.rank(), 3 | 4)
         {

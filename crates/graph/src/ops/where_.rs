@@ -27,7 +27,9 @@ impl Where {
         for (k, index) in indices(shape).enumerate() {
             let at =
                 |v: &Option<Value>| v.as_ref().and_then(|v| v.data.get(k)).cloned().unwrap_or(Num::Unknown);
-            out.data[k] = match condition.data[condition.broadcast_index(&index)].as_i64() {
+            // While a batch is being replaced, the condition may still have the old one.
+            let chosen = condition.data.get(condition.broadcast_index(&index));
+            out.data[k] = match chosen.and_then(Num::as_i64) {
                 Some(0) => at(&no),
                 Some(_) => at(&yes),
                 None if at(&yes) == at(&no) => at(&yes),
