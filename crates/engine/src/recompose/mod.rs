@@ -7,6 +7,7 @@
 
 mod aliases;
 mod batch_statistics;
+mod batchnorm;
 mod gated;
 mod gelu;
 mod group_norm;
@@ -100,7 +101,7 @@ pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> R
             report.applied.push(Applied { pattern: pass.name, count, nodes });
         }
     }
-    let _ = options;
+    report.findings.extend(batchnorm::restore(&mut rewriter, options));
     rewriter.finish();
     report
 }
