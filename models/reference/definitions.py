@@ -430,7 +430,7 @@ class PointNet(nn.Module):
 
 
 class GatedTemporal(nn.Module):
-    """Dilated causal convolutions with gates and summed skips; one class a time step."""
+    """Dilated causal convolutions with gates and summed skips."""
 
     def __init__(self, channels=8, width=32, depth=5, classes=16):
         super().__init__()
@@ -447,7 +447,7 @@ class GatedTemporal(nn.Module):
             y = mix(torch.tanh(a) * torch.sigmoid(b))
             skips = skips + y
             x = x + y
-        return self.last(F.relu(skips))
+        return self.last(F.relu(skips)).mean(dim=2)
 
 
 def image(size, channels=3):
@@ -498,22 +498,22 @@ def make_input(shape, kind, batch, dtype, device):
     return torch.randint(0, kind, (batch, *shape), device=device)
 
 
-def loss_and_target(kind, output_shape, dtype, device):
-    """The loss as a function of output and target, and a target for outputs of this shape.
+def loss_and_target(name, kind, output_shape, inputs, dtype):
+    """The loss as a function of output and target, and the target for outputs of this shape.
 
-    Classes are on axis 1, except in a language model's three axes, where they are the last: (batch, length, classes)
-    is told from (batch, classes, length) by who calls."""
-    shape = tuple(output_shape)
+    A reconstruction is compared with the first input itself. Logits of a language model, (batch, length, classes), are
+    cast up to float32 and compared token by token, as transformers does; other classes are on axis 1."""
+    shape, device = tuple(output_shape), inputs[0].device
+    if name in LANGUAGE_MODELS:
+        target = torch.empty(shape[0] * shape[1], dtype=torch.int64, device=device)
+        return (lambda output, target: F.cross_entropy(output.float().flatten(0, 1), target)), target
     if kind == "cross-entropy":
         return F.cross_entropy, torch.empty((shape[0], *shape[2:]), dtype=torch.int64, device=device)
-    target = torch.empty(shape, dtype=dtype, device=device)
     if kind == "mse":
-        return F.mse_loss, target
+        return F.mse_loss, inputs[0]
     if kind == "bce":
-        return F.binary_cross_entropy_with_logits, target
+        return F.binary_cross_entropy_with_logits, torch.empty(shape, dtype=dtype, device=device)
     return (lambda output, _: output.mean()), None
 
 
-def language_model(name):
-    """Whether outputs are (batch, length, classes), compared token by token."""
-    return name in ("gpt", "llama")
+LANGUAGE_MODELS = ("gpt", "llama")

@@ -21,7 +21,7 @@ import sys
 
 import torch
 
-from definitions import MODELS, language_model, loss_and_target, make_input
+from definitions import LANGUAGE_MODELS, MODELS, loss_and_target, make_input
 from fake_cuda import fake_cuda
 from tracker import CATEGORIES, Saved, Tracker, holders, rounded
 
@@ -31,10 +31,11 @@ OPTIMIZERS = {
 }
 LOSSES = {
     "cross-entropy": "F.cross_entropy(model(*inputs), target)",
-    "mse": "F.mse_loss(model(*inputs), target)",
+    "mse": "F.mse_loss(model(x), x)",
     "bce": "F.binary_cross_entropy_with_logits(model(*inputs), target)",
     "none": "model(*inputs).mean()",
 }
+TOKENS = "F.cross_entropy(model(input_ids).float().flatten(0, 1), target)"
 DTYPES = {"fp32": torch.float32, "amp_bf16": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -45,14 +46,6 @@ def build(make, dtype):
             return make()
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-def loss_of(name, kind, output_shape, dtype):
-    if language_model(name):
-        flat = (output_shape[0] * output_shape[1], output_shape[2])
-        function, target = loss_and_target(kind, flat, dtype, "cuda")
-        return (lambda output, target: function(output.flatten(0, 1), target)), target
-    return loss_and_target(kind, output_shape, dtype, "cuda")
 
 
 def measure(name, make, inputs, kind, batch, precision):
@@ -70,7 +63,7 @@ def measure(name, make, inputs, kind, batch, precision):
                 output = model.eval()(*tensors)
             shape = output.shape
             del output
-        function, target = loss_of(name, kind, shape, dtype)
+        function, target = loss_and_target(name, kind, shape, tensors, dtype)
 
         tracker = Tracker()
         tracker.mark_model(model.train())
@@ -158,7 +151,7 @@ def describe(name, make, inputs, kind, batches):
         parameters, buffers = list(model.parameters()), list(model.buffers())
         head = {
             "model": name,
-            "settings": {"device": "cuda (fake)", "loss": LOSSES[kind]},
+            "settings": {"device": "cuda (fake)", "loss": TOKENS if name in LANGUAGE_MODELS else LOSSES[kind]},
             "params": {"numel": sum(p.numel() for p in parameters), "tensors": len(parameters)},
             "buffers": {"numel": sum(b.numel() for b in buffers), "tensors": len(buffers)},
         }
