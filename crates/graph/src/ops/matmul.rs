@@ -1,4 +1,4 @@
-//! MatMul, com.microsoft.FusedMatMul and TransposeMatMul. ONNX 1, 9, 13; Keras `Dense`, `Dot`, `EinsumDense`.
+//! MatMul, com.microsoft.FusedMatMul, FusedMatMulActivation and TransposeMatMul. ONNX 1, 9, 13; Keras `Dense`, `Dot`, `EinsumDense`.
 //!
 //! Autograd keeps each factor where the other one needs a gradient (derivatives.yaml: `mm`, `bmm`, `mv`, `dot`).
 //! `at::matmul` (aten/src/ATen/native/LinearAlgebra.cpp) folds a batch against a matrix that needs a gradient into one
@@ -27,6 +27,8 @@ pub struct FusedMatMul {
     pub name: &'static str,
     /// A factor on the product.
     pub scaled: bool,
+    /// The activation, and what autograd keeps of it.
+    pub activation: Option<(&'static str, Saved)>,
     /// Whether the last two axes of each input are swapped.
     pub trans: [bool; 2],
     /// Whether the first axis of each input is moved before the last.
@@ -44,6 +46,12 @@ pub const SPECS: &[OpSpec] = &[
     },
     OpSpec {
         domain: "com.microsoft",
+        name: "FusedMatMulActivation",
+        since: &[1],
+        build: |a, _| fused("com.microsoft.FusedMatMulActivation", a),
+    },
+    OpSpec {
+        domain: "com.microsoft",
         name: "TransposeMatMul",
         since: &[1],
         build: |a, _| fused("com.microsoft.TransposeMatMul", a),
@@ -55,6 +63,7 @@ fn fused(name: &'static str, a: &mut Attributes) -> Result<Arc<dyn Op>, OpError>
         fused: Some(FusedMatMul {
             name,
             scaled: a.float("alpha")?.is_some_and(|alpha| alpha != 1.0),
+            activation: a.text("activation")?.and_then(|name| super::gemm::activation(&name)),
             trans: [a.flag("transA")?, a.flag("transB")?],
             trans_batch: [a.flag("transBatchA")?, a.flag("transBatchB")?],
         }),
@@ -254,6 +263,9 @@ impl Op for MatMul {
         if self.fused.as_ref().is_some_and(|f| f.scaled) {
             product = product.scale(l, "mul");
         }
+        if let Some((name, saved)) = self.fused.as_ref().and_then(|f| f.activation) {
+            product = product.pointwise(l, name, saved);
+        }
         product.bind(l, 0);
     }
 }
@@ -305,7 +317,13 @@ mod tests {
 
     #[test]
     fn the_fused_form_turns_its_inputs_first() {
-        let fused = FusedMatMul { name: "", scaled: true, trans: [false, true], trans_batch: [false; 2] };
+        let fused = FusedMatMul {
+            name: "",
+            scaled: true,
+            activation: None,
+            trans: [false, true],
+            trans_batch: [false; 2],
+        };
         let op = MatMul { fused: Some(fused) };
         let calls = calls(&op, &[2, 5, 8], &[2, 7, 8], &[2, 5, 7], false);
         assert_eq!(calls[0].outputs[0].place, Place::View(0, View::Permute(vec![0, 2, 1])));

@@ -1,5 +1,5 @@
 //! Small operators of com.microsoft: those that are the default domain's under another domain (Trilu, Range, GridSample,
-//! GatherND, MaxPool for channels last), and Inverse, ComplexMul, ComplexMulConj, ExpandDims, Unique.
+//! GatherND, CausalConvWithState, LinearAttention, MaxPool for channels last), and Inverse, ComplexMul, ComplexMulConj, ExpandDims, Unique.
 //!
 //! `linalg_inv` keeps its result (derivatives.yaml: `linalg_inv_ex`); a complex product keeps both factors.
 
@@ -44,6 +44,8 @@ pub const SPECS: &[OpSpec] = &[
     spec("Range", |a, _| twin("Range", a)),
     spec("GridSample", |a, _| twin("GridSample", a)),
     spec("GatherND", |a, _| twin("GatherND", a)),
+    spec("CausalConvWithState", |a, _| twin("CausalConvWithState", a)),
+    spec("LinearAttention", |a, _| twin("LinearAttention", a)),
     spec("Inverse", |_, _| Ok(Arc::new(Microsoft::Inverse))),
     spec("ComplexMul", |_, _| Ok(Arc::new(Microsoft::ComplexMul("com.microsoft.ComplexMul")))),
     spec("ComplexMulConj", |_, _| Ok(Arc::new(Microsoft::ComplexMul("com.microsoft.ComplexMulConj")))),

@@ -41,6 +41,7 @@ impl Op for MixtureOfExperts {
         let x = cx.require(0)?.clone();
         cx.require(1)?;
         cx.require(2)?;
+        cx.require(if self.quantized { 5 } else { 4 })?;
         cx.set_type(0, x);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Products and convolutions of quantised values. ONNX MatMulInteger (10), QLinearMatMul (10, 21), ConvInteger (10),
 //! QLinearConv (10); com.microsoft's MatMulInteger16, MatMulIntegerToFloat, DynamicQuantizeMatMul, QGemm, MatMulNBits,
-//! MatMulBnb4, QLinearConv.
+//! MatMulBnb4, MatMulPacked, QLinearConv.
 //!
 //! Made for inference: integer operands have no gradient and nothing is kept.
 
@@ -104,6 +104,7 @@ pub const SPECS: &[OpSpec] = &[
         matrices("com.microsoft.DynamicQuantizeMatMul", [0, 1], Source::Input(0))
     }),
     spec("com.microsoft", "MatMulNBits", &[1], |a, _| packed("com.microsoft.MatMulNBits", a)),
+    spec("com.microsoft", "MatMulPacked", &[1], |a, _| packed("com.microsoft.MatMulPacked", a)),
     spec("com.microsoft", "MatMulBnb4", &[1], |a, _| packed("com.microsoft.MatMulBnb4", a)),
     spec("com.microsoft", "QGemm", &[1], |a, _| {
         let form = Form::Gemm([0, 3], [a.flag("transA")?, a.flag("transB")?]);

@@ -82,6 +82,8 @@ pub(super) fn attention(
             .output(seed, OutDtype::Is(offset), Place::New)
             .output(&[], OutDtype::Is(offset), Place::New)
             .saves(saved.into_iter().chain((0..4).map(Saved::Output)));
+        let heads = (heads, kv_heads);
+        let call = workspace(call, dtype, [batch, rows, columns], heads, head);
         let inputs: Vec<&Traced> = [q, k, v].into_iter().chain(bias).collect();
         Traced::of(l, call, &shape, &inputs)
     };
@@ -111,6 +113,39 @@ pub(super) fn attention(
         }
         Kernel::Math => math(l, [&q, &k, &v], dtype, mask.as_ref(), options),
     })
+}
+
+/// What the backward kernels allocate for themselves: flash a float32 gradient of the queries and one number a row, and
+/// keys' and values' gradients for every query head (flash_api.cpp, `mha_bwd`); efficient one number a row, for half types a
+/// float32 gradient of the queries (kernel_backward.h, `workspace_elements_gq`), for float32 the product of output and
+/// gradient, from which those numbers are summed (attention_backward.cu, `delta`).
+fn workspace(
+    call: Call,
+    dtype: DType,
+    [batch, rows, columns]: [u64; 3],
+    (heads, kv_heads): (u64, u64),
+    head: u64,
+) -> Call {
+    let up = |n: u64, unit: u64| n.div_ceil(unit).saturating_mul(unit);
+    let float = OutDtype::Is(DType::Float32);
+    if call.function == FLASH {
+        let rows = up(rows, 128);
+        let width = if head <= 192 { up(head, 32) } else { 256 };
+        let call = call
+            .backward_workspace(&[batch, heads, rows], float)
+            .backward_workspace(&[batch, rows, heads, width], float);
+        return if heads == kv_heads {
+            call
+        } else {
+            let expanded = [batch, columns, heads, head];
+            call.backward_workspace(&expanded, OutDtype::Like(1))
+                .backward_workspace(&expanded, OutDtype::Like(2))
+        };
+    }
+    let call = call.backward_workspace(&[batch, heads, rows], float);
+    let accumulated =
+        if dtype.is_half() { [batch, heads, up(rows, 64), up(head, 32)] } else { [batch, rows, heads, head] };
+    call.backward_workspace(&accumulated, float)
 }
 
 /// The mask of scores that a module makes of a padding mask, `[batch, 1, rows, columns]` of truth values.
