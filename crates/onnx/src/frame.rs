@@ -1,6 +1,6 @@
 //! Where a node stands: which names, attributes and operator versions it sees.
 
-use crate::import::Opsets;
+use crate::import::{Import, Opsets};
 use crate::paths;
 use memfit_graph::{Attribute, TensorId};
 use std::collections::{HashMap, HashSet};
@@ -58,10 +58,13 @@ impl<'o> Frame<'o> {
         }
     }
 
-    /// The version of the operators of a domain.
-    pub(crate) fn version(&self, domain: &str) -> i64 {
+    /// The version of the operators of a domain. A file that does not say it means the newest.
+    pub(crate) fn version(&self, domain: &str, cx: &mut Import) -> i64 {
         let domain = if domain == "ai.onnx" { "" } else { domain };
-        self.opsets.get(domain).copied().unwrap_or(1)
+        self.opsets.get(domain).copied().unwrap_or_else(|| {
+            cx.warn_of_domain(domain);
+            i64::MAX
+        })
     }
 
     /// The name that a node gets in the graph.

@@ -6,7 +6,7 @@
 use crate::attributes;
 use crate::builder::Builder;
 use crate::frame::{Bound, Frame};
-use crate::import::{Import, Opsets, add_opset};
+use crate::import::{Import, add_opset};
 use crate::nodes;
 use memfit_graph::{Attributes, Problem, TensorId, find_op};
 use onnx_protobuf::{FunctionProto, NodeProto};
@@ -77,7 +77,8 @@ pub(crate) fn inline(
     if cx.calls.is_empty() && !cx.allows(expanded(&key, 1, cx, &mut HashMap::new())) {
         return true;
     }
-    let mut opsets = Opsets::new();
+    // What the function does not import it takes from the model.
+    let mut opsets = cx.opsets.clone();
     function.opset_import.iter().for_each(|import| add_opset(&mut opsets, import));
     let mut frame = Frame::root(&opsets);
     frame.attributes = bound_attributes(builder, &function, attributes, call.name, cx);

@@ -7,16 +7,19 @@ use crate::functions::{self, Key};
 use crate::slim::{self, Kind};
 use crate::wire::{Content, Fault, Source};
 use crate::{bodies, nodes, tensor};
-use memfit_graph::Problem;
+use memfit_graph::{Problem, ops};
 use onnx_protobuf::{
     FunctionProto, NodeProto, OperatorSetIdProto, SparseTensorProto, TensorProto, ValueInfoProto,
 };
 use protobuf::Message;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// Nodes of a model, bodies and inlined functions included: beyond any real one, and still a few seconds.
 const MAX_NODES: u64 = 2_000_000;
+
+/// Operators are read as this version or a later one defines them; broadcasting and batch norms were others before.
+const OLDEST: i64 = 7;
 
 /// Reading stops after this many problems.
 const MAX_PROBLEMS: usize = 1000;
@@ -28,7 +31,11 @@ pub(crate) type Opsets = HashMap<String, i64>;
 #[derive(Default)]
 pub(crate) struct Import {
     problems: Vec<Problem>,
-    pub(crate) warnings: Vec<Problem>,
+    warnings: Vec<Problem>,
+    /// The model's own operator versions.
+    pub(crate) opsets: Opsets,
+    /// Domains without a version that were warned of.
+    unversioned: BTreeSet<String>,
     pub(crate) functions: HashMap<Key, Rc<FunctionProto>>,
     /// The functions that are being inlined, outermost first.
     pub(crate) calls: Vec<Key>,
@@ -45,6 +52,39 @@ impl Import {
             self.stopped = true;
             self.problems
                 .push(Problem::new("model", "there are more problems than these; reading stopped here"));
+        }
+    }
+
+    /// Warns of a domain whose version the file does not say, once.
+    pub(crate) fn warn_of_domain(&mut self, domain: &str) {
+        if self.unversioned.insert(domain.to_owned()) {
+            let name = if domain.is_empty() { "ai.onnx" } else { domain };
+            let message = format!("the file does not say the version of the operators of {name}");
+            self.warnings.push(Problem::new("model", message).hint("the newest one is assumed"));
+        }
+    }
+
+    /// Warns of versions that memfit does not know, and of parts that it leaves out.
+    fn warn_of_outline(&mut self, outline: &Outline) {
+        let mut warn = |message: String, hint: &str| {
+            self.warnings.push(Problem::new("model", message).hint(hint));
+        };
+        let version = outline.opsets.get("").copied();
+        let newest = ops::all().filter(|op| op.domain.is_empty()).flat_map(|op| op.since).max().copied();
+        if let Some((version, newest)) = version.zip(newest).filter(|(version, newest)| version > newest) {
+            let message = format!("it uses operators of version {version}, memfit knows them up to {newest}");
+            warn(message, "what changed since is not known");
+        }
+        if let Some(version) = version.filter(|v| *v < OLDEST) {
+            let message =
+                format!("it uses operators of version {version}; before {OLDEST} some meant something else");
+            warn(message, "convert it with onnx.version_converter");
+        }
+        if outline.has_training {
+            warn(
+                "its own training steps are left out".into(),
+                "memfit takes the training step from the framework",
+            );
         }
     }
 
@@ -89,6 +129,7 @@ struct Outline {
     producer: [String; 2],
     opsets: Opsets,
     graphs: Vec<(u64, u64)>,
+    has_training: bool,
 }
 
 /// Reads a whole model.
@@ -118,6 +159,8 @@ fn read(source: &mut Source<'_>, cx: &mut Import) -> Result<Model, Fault> {
         let message = "expected the versions of its operators (opset_import), found none";
         cx.problem(Problem::new("model", message).hint("the file may be cut off; export it again"));
     }
+    cx.warn_of_outline(&outline);
+    cx.opsets.clone_from(&outline.opsets);
     let mut builder = Builder::default();
     let mut frame = Frame::root(&outline.opsets);
     for (start, len) in &outline.graphs {
@@ -154,6 +197,10 @@ fn outline(source: &mut Source<'_>, cx: &mut Import, operators: &mut u64) -> Res
                 let at = source.at();
                 let import: OperatorSetIdProto = parse(at, &source.take(n)?)?;
                 add_opset(&mut outline.opsets, &import);
+            }
+            (20, Content::Bytes(n)) => {
+                outline.has_training = true;
+                source.go(source.at() + n)?;
             }
             (25, Content::Bytes(n)) => {
                 let function: FunctionProto = message(source, Kind::Function, n)?;

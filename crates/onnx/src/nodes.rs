@@ -44,7 +44,7 @@ pub(crate) fn add(builder: &mut Builder, frame: &mut Frame<'_>, proto: &NodeProt
         }
         return;
     }
-    let version = frame.version(&proto.domain);
+    let version = frame.version(&proto.domain, cx);
     let known = find_op(&proto.domain, &proto.op_type, version);
     if known.is_none() {
         let call =

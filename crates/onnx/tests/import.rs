@@ -138,6 +138,22 @@ fn inputs_may_be_sparse_optional_sequences_and_maps() {
 }
 
 #[test]
+fn what_is_odd_is_a_warning() {
+    let main =
+        graph(vec![build::call("vendor", "F", "x", "y")], vec![info("x", "2")], vec![info("y", "2")], vec![]);
+    let mut odd = model(main, vec![]);
+    odd.opset_import[0].version = 900;
+    odd.training_info.push(Default::default());
+    let warnings = import(&bytes(&odd)).unwrap().warnings;
+    let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let expected =
+        ["operators of version 900", "training steps are left out", "version of the operators of vendor"];
+    assert!(said.len() == 3 && said.iter().zip(expected).all(|(s, e)| s.contains(e)), "{said:?}");
+    odd.opset_import[0].version = 6;
+    assert!(import(&bytes(&odd)).unwrap().warnings[0].message.contains("before 7"));
+}
+
+#[test]
 fn external_data_may_be_absent() {
     let mut w = stored("w", 7, &[2], &[]);
     w.data_location = onnx_protobuf::tensor_proto::DataLocation::EXTERNAL.into();
