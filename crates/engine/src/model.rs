@@ -22,7 +22,11 @@ struct Prepared {
 fn prepare(source: &Graph, assume_batchnorm: bool) -> Prepared {
     let mut graph = source.clone();
     // A model whose shapes contradict each other says so when it is estimated.
-    let report = match infer(source, &Binding::default()) {
+    let mut inferred = infer(source, &Binding::default());
+    while inferred.as_ref().is_ok_and(|inferred| graph.inline_branches(inferred)) {
+        inferred = infer(&graph, &Binding::default());
+    }
+    let report = match inferred {
         Ok(inferred) => recompose::recompose(&mut graph, &inferred, &recompose::Options { assume_batchnorm }),
         Err(_) => recompose::Report::default(),
     };

@@ -13,6 +13,7 @@ mod dtype;
 mod error;
 mod graph;
 mod infer;
+mod inline;
 mod lowering;
 mod op;
 pub mod ops;
