@@ -4,6 +4,7 @@ use crate::import::{Import, Opsets};
 use crate::paths;
 use memfit_graph::{Attribute, TensorId};
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// An attribute with the tensors that its bodies read from the graph it was written in.
@@ -13,13 +14,15 @@ pub(crate) struct Bound {
     pub(crate) captures: Vec<TensorId>,
     /// The nesting depth of that graph.
     pub(crate) depth: u32,
+    /// Its size in the file.
+    pub(crate) bytes: u64,
 }
 
 /// The surroundings of a node.
 pub(crate) struct Frame<'o> {
     pub(crate) opsets: &'o Opsets,
     /// In a function: what its attributes are in this call.
-    pub(crate) attributes: HashMap<String, Bound>,
+    pub(crate) attributes: Rc<HashMap<String, Bound>>,
     /// In a function's own nodes: its names. `None` stands for an optional input that the call omits.
     pub(crate) names: Option<HashMap<String, Option<TensorId>>>,
     /// In a body inside a function: names of optional inputs that the call omits.
@@ -37,7 +40,7 @@ impl<'o> Frame<'o> {
     pub(crate) fn root(opsets: &'o Opsets) -> Frame<'o> {
         Frame {
             opsets,
-            attributes: HashMap::new(),
+            attributes: Rc::default(),
             names: None,
             absent: HashSet::new(),
             prefix: String::new(),
@@ -51,7 +54,7 @@ impl<'o> Frame<'o> {
         let omitted =
             self.names.iter().flatten().filter(|(_, id)| id.is_none()).map(|(name, _)| name.clone());
         Frame {
-            attributes: self.attributes.clone(),
+            attributes: Rc::clone(&self.attributes),
             absent: self.absent.iter().cloned().chain(omitted).collect(),
             prefix: self.prefix.clone(),
             ..Frame::root(self.opsets)

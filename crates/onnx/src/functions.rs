@@ -10,6 +10,7 @@ use crate::import::{Import, add_opset};
 use crate::nodes;
 use memfit_graph::{Attributes, Problem, TensorId, find_op};
 use onnx_protobuf::{FunctionProto, NodeProto};
+use protobuf::Message;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ pub(crate) fn inline(
     let mut opsets = cx.opsets.clone();
     function.opset_import.iter().for_each(|import| add_opset(&mut opsets, import));
     let mut frame = Frame::root(&opsets);
-    frame.attributes = bound_attributes(builder, &function, attributes, call.name, cx);
+    frame.attributes = Rc::new(bound_attributes(builder, &function, attributes, call.name, cx));
     frame.prefix = call.name.to_owned();
     frame.scope = Arc::clone(call.scope);
     let mut names: HashMap<String, Option<TensorId>> = HashMap::new();
@@ -146,7 +147,8 @@ fn bound_attributes(
         let mut problems = Vec::new();
         let attribute = attributes::plain(place, default, &mut problems);
         cx.problems(problems);
-        let bound = Bound { attribute, captures: Vec::new(), depth: builder.depth };
+        let bytes = default.compute_size();
+        let bound = Bound { attribute, captures: Vec::new(), depth: builder.depth, bytes };
         all.insert(default.name.clone(), bound);
     }
     all.extend(given.iter().cloned());

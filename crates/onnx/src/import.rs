@@ -18,6 +18,9 @@ use std::rc::Rc;
 /// Nodes of a model, bodies and inlined functions included: beyond any real one, and still a few seconds.
 const MAX_NODES: u64 = 2_000_000;
 
+/// How many repeated bytes weigh as much as a node.
+const REPEATED_PER_NODE: u64 = 16;
+
 /// Operators are read as this version or a later one defines them; broadcasting and batch norms were others before.
 const OLDEST: i64 = 7;
 
@@ -104,10 +107,21 @@ impl Import {
         self.allows(0)
     }
 
+    /// Counts bytes of the file that an inlined function repeats, in nodes: a small file can repeat a large constant or a
+    /// long name as often as a node.
+    pub(crate) fn count_repeated(&mut self, bytes: u64) {
+        if !self.calls.is_empty() {
+            self.nodes = self.nodes.saturating_add(bytes / REPEATED_PER_NODE);
+            self.allows(0);
+        }
+    }
+
     /// Whether there may be so many more nodes; if not, reading stops with a problem.
     pub(crate) fn allows(&mut self, more: u64) -> bool {
         if self.nodes.saturating_add(more) > MAX_NODES && !self.stopped {
-            let message = format!("it has more than {MAX_NODES} nodes once its functions are inlined");
+            let message = format!(
+                "it has more than {MAX_NODES} nodes, or content of that size, once its functions are inlined"
+            );
             self.problem(
                 Problem::new("model", message).hint("functions that call functions multiply; simplify it"),
             );

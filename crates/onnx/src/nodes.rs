@@ -12,6 +12,7 @@ use memfit_graph::{
 };
 use onnx_protobuf::NodeProto;
 use onnx_protobuf::attribute_proto::AttributeType;
+use protobuf::Message;
 use std::sync::Arc;
 
 /// Adds a node, or the nodes of the function that it calls, or the constant that it is.
@@ -20,6 +21,11 @@ pub(crate) fn add(builder: &mut Builder, frame: &mut Frame<'_>, proto: &NodeProt
         return;
     }
     let name = frame.node_name(&proto.name, &proto.op_type);
+    let names = (proto.input.len() + proto.output.len() + 1) as u64;
+    cx.count_repeated(proto.compute_size() + names * frame.prefix.len() as u64);
+    if cx.stopped() {
+        return;
+    }
     let problem = |message: String| {
         let mut problem = Problem::new(name.as_str(), message);
         problem.op.clone_from(&proto.op_type);
@@ -104,14 +110,16 @@ fn bind(
 ) -> Vec<(String, Bound)> {
     let mut all = Vec::with_capacity(proto.attribute.len());
     for a in &proto.attribute {
-        let mut bound = Bound { attribute: Attribute::Other, captures: Vec::new(), depth: builder.depth };
         if !a.ref_attr_name.is_empty() {
             // One that the call does not give is as absent here as there.
             if let Some(given) = frame.attributes.get(&a.ref_attr_name) {
+                cx.count_repeated(given.bytes);
                 all.push((a.name.clone(), given.clone()));
             }
             continue;
         }
+        let (depth, bytes) = (builder.depth, a.compute_size());
+        let mut bound = Bound { attribute: Attribute::Other, captures: Vec::new(), depth, bytes };
         match attributes::kind(a) {
             AttributeType::GRAPH => {
                 if let Some(g) = a.g.as_ref() {
@@ -142,7 +150,7 @@ fn merge(
     mut problem: impl FnMut(String),
 ) -> (Attributes, Vec<TensorId>) {
     let (mut attributes, mut all) = (Attributes::default(), Vec::new());
-    for (name, Bound { mut attribute, captures, depth: origin }) in bound {
+    for (name, Bound { mut attribute, captures, depth: origin, .. }) in bound {
         if origin != depth && !captures.is_empty() {
             problem(format!("its body `{name}` is a function's attribute, used inside another body"));
             continue;

@@ -7,6 +7,7 @@ mod build;
 
 use build::{bytes, call, file, function, graph, info, int64s, model, node, stored};
 use memfit_onnx::import;
+use onnx_protobuf::NodeProto;
 
 fn problems(bytes: &[u8]) -> Vec<String> {
     import(bytes).unwrap_err().iter().map(ToString::to_string).collect()
@@ -139,6 +140,32 @@ fn functions_that_multiply_are_a_problem() {
     let main = graph(vec![call("local", "F0", "x", "y")], vec![info("x", "2")], vec![info("y", "2")], vec![]);
     let found = problems(&bytes(&model(main, functions)));
     assert!(found.iter().any(|p| p.contains("more than 2000000 nodes")), "{found:?}");
+}
+
+#[test]
+fn functions_that_repeat_much_are_a_problem() {
+    let limit = "once its functions are inlined";
+    // A constant, a name and a body, each of some size and repeated often.
+    let mut constant = node("Constant", "", "c", vec![build::tensor("value", int64s("", &[1; 4096]))]);
+    let calls = |op: &str| (0..20_000).map(|i| call("local", op, "x", &format!("y{i}"))).collect::<Vec<_>>();
+    let main = |calls| graph(calls, vec![info("x", "2")], vec![info("y0", "")], vec![]);
+    let add = node("Add", "a c", "b", vec![]);
+    let f = function("F", "a", "b", vec![constant.clone(), add.clone()]);
+    assert!(problems(&bytes(&model(main(calls("F")), vec![f])))[0].contains(limit));
+    constant.name = "n".repeat(100_000);
+    constant.attribute = vec![build::int("value_int", 1)];
+    let f = function("F", "a", "b", vec![constant, add]);
+    assert!(problems(&bytes(&model(main(calls("F")), vec![f])))[0].contains(limit));
+    let long = |i| NodeProto { name: "n".repeat(1000), ..node("Relu", "x", &format!("r{i}"), vec![]) };
+    let branch = (0..100).map(long).collect();
+    let branch = build::body("branch", graph(branch, vec![], vec![info("r0", "")], vec![]));
+    let kind = onnx_protobuf::attribute_proto::AttributeType::GRAPH;
+    let refer = build::reference("then_branch", "branch", kind);
+    let nodes = (0..20_000).map(|i| node("Unheard", "a", &format!("b{i}"), vec![refer.clone()]));
+    let f = function("F", "a", "b0", nodes.collect());
+    let mut once = call("local", "F", "x", "y0");
+    once.attribute.push(branch);
+    assert!(problems(&bytes(&model(main(vec![once]), vec![f])))[0].contains(limit));
 }
 
 #[test]
