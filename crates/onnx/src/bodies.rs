@@ -2,8 +2,8 @@
 
 use crate::builder::Builder;
 use crate::frame::Frame;
-use crate::import::{self, Import};
-use crate::{nodes, paths};
+use crate::import::Import;
+use crate::{model, nodes, paths};
 use memfit_graph::{Graph, Problem, TensorId};
 use onnx_protobuf::{GraphProto, NodeProto};
 use std::sync::Arc;
@@ -40,10 +40,10 @@ pub(crate) fn body(
         inner.input(info, cx);
     }
     for tensor in &proto.initializer {
-        import::add_initializer(&mut inner, tensor, cx);
+        model::add_initializer(&mut inner, tensor, cx);
     }
     for tensor in &proto.sparse_initializer {
-        import::add_sparse_initializer(&mut inner, tensor, cx);
+        model::add_sparse_initializer(&mut inner, tensor, cx);
     }
     for node in &proto.node {
         nodes::add(&mut inner, &mut surroundings, node, cx);

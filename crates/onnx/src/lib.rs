@@ -1,7 +1,7 @@
 //! ONNX models as memfit graphs.
 //!
 //! ```text
-//! stream ── wire: fields, seeking over weights ── slim: messages without payloads ── generated code
+//! stream ── wire, model: fields, seeking over weights ── slim: messages without payloads ── generated code
 //!        ── builder, nodes, bodies, functions: names become tensors, calls become nodes ── Graph
 //! ```
 //!
@@ -14,6 +14,7 @@ mod builder;
 mod frame;
 mod functions;
 mod import;
+mod model;
 mod nodes;
 mod paths;
 mod scope;
@@ -62,5 +63,5 @@ pub fn import_from<R: Read + Seek>(mut reader: R) -> Result<Model, Vec<Problem>>
         return Err(vec![Problem::new("file", format!("expected an ONNX model, found {what}")).hint(hint)]);
     }
     source.go(0).map_err(|fault| vec![fault.problem()])?;
-    import::model(&mut source)
+    model::import(&mut source)
 }
