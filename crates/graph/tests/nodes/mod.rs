@@ -90,6 +90,10 @@ const INTS: &[&str] = &[
     "kernel_size",
     "chunk_size",
     "num_input_outputs",
+    "causal",
+    "channels_last",
+    "output_dtype",
+    "groups",
 ];
 
 /// Attributes of integer lists.
@@ -122,7 +126,14 @@ const LISTS: &[&str] = &[
     "int64_vocabulary",
     "axis_sizes",
     "keys_int64s",
+    "qkv_hidden_sizes",
 ];
+
+const FLOATS: &[&str] =
+    &["alpha", "beta", "height_scale", "max", "min", "softcap", "value_float", "width_scale"];
+const FLOAT_LISTS: &[&str] = &["intercepts", "prob_a", "scales", "value_floats"];
+const TEXT_LISTS: &[&str] =
+    &["cats_strings", "classlabels_strings", "stopwords", "string_vocabulary", "value_strings"];
 
 /// Attributes of texts, with values that mean something and one that does not.
 const TEXTS: &[(&str, &[&str])] = &[
@@ -141,7 +152,8 @@ const TEXTS: &[(&str, &[&str])] = &[
     ("approximate", &["none", "tanh"]),
     ("update_rule", &["linear", "gated", "delta", "gated_delta"]),
     ("activation", &["none", "silu", "swish"]),
-    ("axis_order", &["x"]),
+    ("activation_type", &["relu", "gelu", "silu", "swiglu", "identity"]),
+    ("cast_to", &["TO_FLOAT", "TO_STRING", "TO_INT64"]),
 ];
 
 /// Sizes from the ordinary to the absurd.
@@ -262,9 +274,9 @@ fn attribute() -> impl Strategy<Value = (String, Attribute)> {
         3 => text,
         1 => (name(&["value", "values_tensor"]), tensor),
         2 => (bodies.prop_map(str::to_owned), body().prop_map(|g| Attribute::Graph(Box::new(g)))),
-        1 => (name(&["scales", "value_floats", "intercepts"]), vec(-2.0..9.0_f64, 0..5).prop_map(Attribute::Floats)),
-        1 => (name(&["value_float", "height_scale", "width_scale", "alpha", "min", "max", "epsilon", "ratio"]),
-              (-2.0..9.0_f64).prop_map(Attribute::Float)),
+        1 => (name(FLOAT_LISTS), vec(-2.0..9.0_f64, 0..5).prop_map(Attribute::Floats)),
+        1 => (name(FLOATS), (-2.0..9.0_f64).prop_map(Attribute::Float)),
+        1 => (name(TEXT_LISTS), vec(Just("a".to_owned()), 0..4).prop_map(Attribute::Texts)),
         1 => (name(INTS), Just(Attribute::Other)),
     ]
 }
@@ -272,20 +284,34 @@ fn attribute() -> impl Strategy<Value = (String, Attribute)> {
 /// Attributes that operators cannot do without, so that most nodes are built.
 fn required() -> impl Strategy<Value = Vec<(String, Attribute)>> {
     let int = |name: &'static str, range: std::ops::Range<i64>| {
-        range.prop_map(move |n| (name.to_owned(), Attribute::Int(n)))
+        range.prop_map(move |n| (name.to_owned(), Attribute::Int(n))).boxed()
     };
-    let graph =
-        |name: &'static str| body().prop_map(move |g| (name.to_owned(), Attribute::Graph(Box::new(g))));
-    let list =
-        |name: &'static str| vec(1..4_i64, 1..=3).prop_map(move |v| (name.to_owned(), Attribute::Ints(v)));
-    let first = (int("axis", -2..3), int("to", 0..27), int("blocksize", 1..4), int("num_groups", 1..4));
-    let second =
-        (int("num_scan_inputs", 0..3), int("hidden_size", 1..5), int("size", 1..4), list("kernel_shape"));
-    let third = (int("num_heads", 1..4), int("q_num_heads", 1..5), int("kv_num_heads", 1..3), list("shape"));
-    let bodies = (graph("body"), graph("then_branch"), graph("else_branch"), list("ngram_indexes"));
-    (first, second, third, bodies).prop_map(|((a, b, c, d), (e, f, g, h), (i, j, k, l), (m, n, o, p))| {
-        vec![a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
-    })
+    let graph = |name: &'static str| {
+        body().prop_map(move |g| (name.to_owned(), Attribute::Graph(Box::new(g)))).boxed()
+    };
+    let list = |name: &'static str| {
+        vec(1..4_i64, 1..=3).prop_map(move |v| (name.to_owned(), Attribute::Ints(v))).boxed()
+    };
+    vec![
+        int("axis", -2..3),
+        int("blocksize", 1..4),
+        int("hidden_size", 1..5),
+        int("K", 1..9),
+        int("kv_num_heads", 1..3),
+        int("N", 1..5),
+        int("num_groups", 1..4),
+        int("num_heads", 1..4),
+        int("num_scan_inputs", 0..3),
+        int("q_num_heads", 1..5),
+        int("size", 1..4),
+        int("to", 0..27),
+        list("kernel_shape"),
+        list("ngram_indexes"),
+        list("shape"),
+        graph("body"),
+        graph("then_branch"),
+        graph("else_branch"),
+    ]
 }
 
 /// Inputs that may go together: one dtype, one rank, ordinary sizes, then small constants.
