@@ -2,8 +2,10 @@
 //!
 //! A file stores all three alike. A floating-point initializer is a parameter unless its use says otherwise: running
 //! statistics of a batch norm, a single number, a table that is fed where activations go, the frequencies that positions
-//! are multiplied with. Exporters' own constants carry names that no module has (`val_12`, `/layer/Constant_output_0`).
+//! are multiplied with. Exporters' own constants
+//! carry names that no module has (`val_12`, `/layer/Constant_output_0`), but a weight that an exporter transposed does too.
 
+use memfit_graph::ops::rnn::Rnn;
 use memfit_graph::{Graph, Inferred, Role};
 
 /// What a stored tensor is.
@@ -19,10 +21,38 @@ pub(crate) enum Stored {
     Number,
 }
 
+/// Inputs that hold weights whatever they are called.
+const WEIGHTS: &[(&str, &[usize])] = &[
+    ("BatchNormalization", &[1, 2]),
+    ("Conv", &[1, 2]),
+    ("ConvTranspose", &[1, 2]),
+    ("GRU", &[1, 2, 3]),
+    ("Gemm", &[1, 2]),
+    ("GroupNormalization", &[1, 2]),
+    ("InstanceNormalization", &[1, 2]),
+    ("LSTM", &[1, 2, 3]),
+    ("LayerNormalization", &[1, 2]),
+    ("Linear", &[1, 2]),
+    ("MatMul", &[1]),
+    ("RMSNormalization", &[1]),
+    ("RNN", &[1, 2, 3]),
+];
+
 /// The kind of each tensor of the graph that is stored in the file, by tensor index; `None` for the others.
 pub(crate) fn classify(graph: &Graph, inferred: &Inferred, freeze: &[String]) -> Vec<Option<Stored>> {
     let mut kinds: Vec<Option<Stored>> = (0..graph.tensors.len()).map(|i| initial(graph, i)).collect();
     for node in &graph.nodes {
+        let weights =
+            WEIGHTS.iter().find(|(op, _)| *op == node.op.name()).map_or(&[][..], |(_, inputs)| inputs);
+        let further = node.op.downcast::<Rnn>().map_or(0..0, |_| 8..node.inputs.len());
+        for id in weights.iter().copied().chain(further).filter_map(|i| node.inputs.get(i).copied().flatten())
+        {
+            if let Some(kind @ Stored::Buffer) = &mut kinds[id.index()]
+                && graph.tensor(id).declared.dtype().is_some_and(|d| d.is_float())
+            {
+                *kind = Stored::Parameter;
+            }
+        }
         let demote = |kinds: &mut Vec<Option<Stored>>, i: usize| {
             if let Some(Some(id)) = node.inputs.get(i)
                 && let Some(kind @ Stored::Parameter) = &mut kinds[id.index()]
@@ -100,9 +130,52 @@ fn is_module_name(name: &str) -> bool {
     !is_exporter_name(name) && !name.contains("::") && !name.contains('/') && name.contains('.')
 }
 
-/// A name that an exporter makes up for a constant it computed: torch's dynamo exporter writes `val_12`, the legacy
-/// one `/encoder/Constant_output_0`.
+/// ATen functions that torch's dynamo exporter names a folded result after (`unsqueeze_14`). Those that only turn a
+/// weight around (`view`, `permute`) or shift it (`add`) are left out: the result stands for the weight.
+const FOLDED: &[&str] = &[
+    "_to_copy",
+    "arange",
+    "cat",
+    "clone",
+    "cos",
+    "div",
+    "exp",
+    "expand",
+    "flip",
+    "full",
+    "index",
+    "log",
+    "mul",
+    "neg",
+    "ones",
+    "outer",
+    "pow",
+    "repeat",
+    "rsqrt",
+    "select",
+    "sin",
+    "slice",
+    "slice_scatter",
+    "sqrt",
+    "stack",
+    "sub",
+    "sum",
+    "tmp",
+    "tril",
+    "triu",
+    "unsqueeze",
+    "where",
+    "zeros",
+];
+
+/// A name that an exporter makes up for a constant it computed: torch's dynamo exporter writes `val_12` or the name of
+/// the function that made it, the legacy one `/encoder/Constant_output_0`.
 fn is_exporter_name(name: &str) -> bool {
+    let function = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let function = function.strip_suffix('_').filter(|f| f.len() < name.len()).unwrap_or(name);
+    if FOLDED.contains(&function) {
+        return true;
+    }
     let numbered = |prefix: &str| {
         name.strip_prefix(prefix).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '_'))
     };
@@ -164,11 +237,23 @@ mod tests {
         add("fc.weight", &[10, 20]);
         add("logit.scale", &[]);
         add("val_3", &[256, 64]);
+        add("unsqueeze_14", &[1, 64]);
+        add("pos_embed", &[1, 64]);
         add("onnx::Mul_7", &[]);
         let inferred = memfit_graph::infer(&g, &memfit_graph::Binding::default()).unwrap();
         let kinds = classify(&g, &inferred, &["fc.*".into()]);
         let kinds: Vec<Stored> = kinds.into_iter().flatten().collect();
-        assert_eq!(kinds, [Stored::Frozen, Stored::Parameter, Stored::Buffer, Stored::Number]);
+        assert_eq!(
+            kinds,
+            [
+                Stored::Frozen,
+                Stored::Parameter,
+                Stored::Buffer,
+                Stored::Buffer,
+                Stored::Parameter,
+                Stored::Number,
+            ]
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Recurrent layers that one call runs.
 //!
 //! The TorchScript exporter writes one LSTM, GRU or RNN a layer, with the layout changed in between, and takes their
-//! zero initial states from one constant. `nn.LSTM` runs all layers in one `_cudnn_rnn`, which keeps the input and the
+//! zero initial states from one constant; the dynamo exporter cuts each weight up and joins the parts in ONNX's order of
+//! gates. `nn.LSTM` runs all layers in one `_cudnn_rnn`, which keeps the input and the
 //! last output and nothing in between, and makes both initial states itself (torch/nn/modules/rnn.py).
 
 use super::Pass;
@@ -25,13 +26,28 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
             *state = None;
         }
     }
+    let mut rnn = rnn;
+    if let Some(weights) = own_weights(rw, &inputs) {
+        let slots = [1, 2, 3].into_iter().chain(OWN_INPUTS..);
+        inputs.resize(OWN_INPUTS, None);
+        inputs[1..4].fill(None);
+        for (slot, weight) in slots.zip(weights) {
+            if slot >= inputs.len() {
+                inputs.push(None);
+            }
+            inputs[slot] = Some(weight);
+        }
+        rnn.own_weights = true;
+    }
     let below = inputs.first().copied().flatten().and_then(|x| layer_below(rw, x, &rnn));
     let (op, inputs) = match below {
         Some((lower, first)) => {
             let mut all = rw.node(lower).inputs.clone();
             all.resize(all.len().max(OWN_INPUTS), None);
-            all.extend((1..4).map(|i| inputs.get(i).copied().flatten()));
-            (Rnn { layers: first.layers + rnn.layers, ..first }, all)
+            let weights = (1..4).chain(OWN_INPUTS..inputs.len());
+            all.extend(weights.map(|i| inputs.get(i).copied().flatten()));
+            let own_weights = first.own_weights || rnn.own_weights;
+            (Rnn { layers: first.layers + rnn.layers, own_weights, ..first }, all)
         }
         None if inputs != rw.node(id).inputs => (rnn, inputs),
         None => return false,
@@ -40,12 +56,44 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     true
 }
 
+/// The stored tensors that the weights are laid out from, where an exporter did that in the graph.
+fn own_weights(rw: &Rewriter<'_>, inputs: &[Option<TensorId>]) -> Option<Vec<TensorId>> {
+    let (w, r) = (inputs.get(1).copied().flatten()?, inputs.get(2).copied().flatten()?);
+    if rw.is_stored(w) && rw.is_stored(r) {
+        return None;
+    }
+    let mut weights = Vec::new();
+    let mut pending: Vec<TensorId> =
+        inputs.get(1..4).unwrap_or_default().iter().rev().flatten().copied().collect();
+    // Each weight of a cell is cut into at most four gates of two parts.
+    for _ in 0..512 {
+        let Some(t) = pending.pop() else { return Some(weights) };
+        if rw.is_stored(t) {
+            if !weights.contains(&t) {
+                weights.push(t);
+            }
+            continue;
+        }
+        let node = rw.producer(t)?;
+        let parts = match rw.node(node).op.name() {
+            "Concat" => rw.node(node).inputs.len(),
+            "Slice" | "Split" | "Unsqueeze" | "Squeeze" | "Reshape" | "Transpose" | "Identity" => 1,
+            _ => return None,
+        };
+        pending.extend(rw.node(node).inputs.iter().take(parts).rev().flatten());
+    }
+    None
+}
+
 /// The layer whose whole output is this layer's input, seen through a change of layout.
 fn layer_below(rw: &Rewriter<'_>, x: TensorId, upper: &Rnn) -> Option<(NodeId, Rnn)> {
     let mut t = x;
     for _ in 0..4 {
         let node = rw.producer(t)?;
-        rw.sole_reader(t)?;
+        // Others may ask for its shape.
+        if rw.is_graph_output(t) || rw.readers(t).filter(|n| !rw.is(*n, "Shape")).count() != 1 {
+            return None;
+        }
         if let Some(lower) = rw.op::<Rnn>(node).copied() {
             let others = rw.node(node).outputs.get(1..).unwrap_or_default();
             let unread = others.iter().flatten().all(|o| rw.use_count(*o) == 0);

@@ -36,6 +36,8 @@ pub struct Rnn {
     pub batch_first: bool,
     /// How many layers.
     pub layers: u64,
+    /// Whether the weights are the framework's own tensors, as many as there are, rather than laid out as ONNX wants.
+    pub own_weights: bool,
 }
 
 /// How they are found.
@@ -54,7 +56,14 @@ fn build(a: &mut Attributes, cell: Cell) -> Result<Arc<dyn Op>, OpError> {
         }
     };
     let hidden = a.int("hidden_size")?.and_then(|n| u64::try_from(n).ok());
-    Ok(Arc::new(Rnn { cell, directions, hidden, batch_first: a.flag("layout")?, layers: 1 }))
+    Ok(Arc::new(Rnn {
+        cell,
+        directions,
+        hidden,
+        batch_first: a.flag("layout")?,
+        layers: 1,
+        own_weights: false,
+    }))
 }
 
 impl Op for Rnn {
@@ -72,8 +81,12 @@ impl Op for Rnn {
         cx.require(2)?;
         let dtype = cx.dtype(0);
         let x = cx.shape_of_rank(0, 3)?;
-        cx.shape_of_rank(1, 3)?;
-        let recurrent = cx.shape_of_rank(2, 3)?;
+        let recurrent = if self.own_weights {
+            None
+        } else {
+            cx.shape_of_rank(1, 3)?;
+            cx.shape_of_rank(2, 3)?
+        };
         let hidden = self.hidden.map(Dim::Known).or_else(|| recurrent.map(|r| r[2].clone()));
         let (Some(x), Some(hidden)) = (x, hidden) else {
             for (j, rank) in [(0, 4_u64), (1, 3), (2, 3)] {
