@@ -21,20 +21,16 @@ pub(crate) enum Stored {
     Number,
 }
 
-/// Inputs that hold weights whatever they are called.
+/// Inputs that hold weights whatever they are called: those of products, which exporters turn around. A norm's may be a
+/// constant that stands for an absent one.
 const WEIGHTS: &[(&str, &[usize])] = &[
-    ("BatchNormalization", &[1, 2]),
     ("Conv", &[1, 2]),
     ("ConvTranspose", &[1, 2]),
     ("GRU", &[1, 2, 3]),
     ("Gemm", &[1, 2]),
-    ("GroupNormalization", &[1, 2]),
-    ("InstanceNormalization", &[1, 2]),
     ("LSTM", &[1, 2, 3]),
-    ("LayerNormalization", &[1, 2]),
     ("Linear", &[1, 2]),
     ("MatMul", &[1]),
-    ("RMSNormalization", &[1]),
     ("RNN", &[1, 2, 3]),
 ];
 
