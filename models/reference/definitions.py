@@ -439,15 +439,19 @@ class GatedTemporal(nn.Module):
         self.mix = nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(depth))
         self.last = nn.Conv1d(width, classes, 1)
 
+    def step(self, x, i):
+        a, b = self.gates[i](F.pad(x, (2**i, 0))).chunk(2, dim=1)
+        return self.mix[i](torch.tanh(a) * torch.sigmoid(b))
+
+    def skips(self, x):
+        total = self.step(x, 0)
+        for i in range(1, len(self.gates)):
+            x = x + self.step(x, i)
+            total = total + x
+        return total
+
     def forward(self, x):
-        x = self.first(x)
-        skips = 0
-        for i, (gate, mix) in enumerate(zip(self.gates, self.mix)):
-            a, b = gate(F.pad(x, (2**i, 0))).chunk(2, dim=1)
-            y = mix(torch.tanh(a) * torch.sigmoid(b))
-            skips = skips + y
-            x = x + y
-        return self.last(F.relu(skips)).mean(dim=2)
+        return self.last(F.relu(self.skips(self.first(x)))).mean(dim=2)
 
 
 def image(size, channels=3):
