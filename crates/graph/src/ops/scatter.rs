@@ -3,13 +3,15 @@
 //!
 //! Autograd keeps the indices (derivatives.yaml: `scatter`, `scatter_add`, `index_put`, `index_copy`): the input's gradient is a
 //! copy with the written places zeroed, or the gradient itself where values were added; that of the updates is gathered. The
-//! other reductions keep input, updates and result too (`scatter_reduce_backward`).
+//! other reductions keep input, updates and result too (`scatter_reduce_backward`). `scatter_add` and `index_put` are on
+//! autocast's promote list.
 
 use super::fold;
 use super::gather::normalize;
 use crate::value::indices;
 use crate::{
-    Attributes, Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Value,
+    Attributes, Autocast, Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place,
+    Saved, Value,
 };
 use std::sync::Arc;
 
@@ -160,6 +162,9 @@ impl Op for Scatter {
             .output(l.out_shape(0), OutDtype::Like(0), Place::New);
         if l.state(at).is_some() {
             call = call.input(Operand::Input(at), Grad::None).saves([Saved::Input(2)]);
+        }
+        if matches!(name, "scatter_add" | "index_put") {
+            call = call.autocast(Autocast::Promote);
         }
         if name == "scatter_reduce" {
             call = call.saves([Saved::Input(0), Saved::Input(1), Saved::Output(0)]);
