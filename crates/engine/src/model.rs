@@ -22,7 +22,8 @@ struct Prepared {
 fn prepare(source: &Graph, assume_batchnorm: bool) -> Prepared {
     let mut graph = source.clone();
     // A model whose shapes contradict each other says so when it is estimated.
-    let mut inferred = infer(source, &Binding::default());
+    graph.store_generated_weights();
+    let mut inferred = infer(&graph, &Binding::default());
     while inferred.as_ref().is_ok_and(|inferred| graph.inline_branches(inferred)) {
         inferred = infer(&graph, &Binding::default());
     }

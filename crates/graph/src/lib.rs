@@ -11,6 +11,7 @@ mod bytes;
 mod dim;
 mod dtype;
 mod error;
+mod generated;
 mod graph;
 mod infer;
 mod inline;
