@@ -1,7 +1,7 @@
 //! GatherElements, GatherND. ONNX 11, 12 (`batch_dims`), 13.
 //!
-//! Autograd keeps the indices only; the gradient is scattered into a new zero tensor of the input's shape
-//! (derivatives.yaml: `gather_backward`, `index_backward`).
+//! Autograd keeps the indices, and for single elements the input too, although only its shape is read; the gradient is
+//! scattered into a new zero tensor of that shape (derivatives.yaml: `gather_backward`, `index_backward`).
 
 use super::gather::normalize;
 use super::{fold, rebatch};
@@ -74,7 +74,7 @@ impl Op for GatherElements {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        lower(l, "gather");
+        lower(l, "gather", &[Saved::Input(0), Saved::Input(1)]);
     }
 }
 
@@ -138,16 +138,16 @@ impl Op for GatherNd {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        lower(l, "index");
+        lower(l, "index", &[Saved::Input(1)]);
     }
 }
 
-fn lower(l: &mut Lowering<'_>, name: &'static str) {
+fn lower(l: &mut Lowering<'_>, name: &'static str, saved: &[Saved]) {
     let call = Call::new(name)
         .input(Operand::Input(0), Grad::New)
         .input(Operand::Input(1), Grad::None)
         .output(l.out_shape(0), OutDtype::Like(0), Place::New)
-        .saves([Saved::Input(1)]);
+        .saves(saved.iter().copied());
     l.finish(call);
 }
 

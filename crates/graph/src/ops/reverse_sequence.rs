@@ -1,6 +1,7 @@
 //! ReverseSequence. ONNX 10, 28.
 //!
-//! PyTorch has no such kernel; models write it as a `gather` with reversed indices, which autograd keeps.
+//! PyTorch has no such kernel; models write it as a `gather` with reversed indices, which autograd
+//! keeps beside the input.
 
 use crate::{Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
@@ -47,6 +48,9 @@ impl Op for ReverseSequence {
         let indices =
             l.call(Call::new("arange").output(l.out_shape(0), OutDtype::Is(DType::Int64), Place::New));
         let call = Call::new("gather").input(Operand::Input(0), Grad::New).input(indices, Grad::None);
-        l.finish(call.output(l.out_shape(0), OutDtype::Like(0), Place::New).saves([Saved::Input(1)]));
+        l.finish(
+            call.output(l.out_shape(0), OutDtype::Like(0), Place::New)
+                .saves([Saved::Input(0), Saved::Input(1)]),
+        );
     }
 }
