@@ -8,6 +8,7 @@
 mod aliases;
 mod batch_statistics;
 mod batchnorm;
+mod fake_quantize;
 mod gated;
 mod gelu;
 mod group_norm;
@@ -72,6 +73,7 @@ struct Pass {
 /// Every pattern, in the order in which one prepares for the next.
 static PASSES: &[Pass] = &[
     aliases::PASS,
+    fake_quantize::PASS,
     split::PASS,
     batch_statistics::PASS,
     linear::PASS,

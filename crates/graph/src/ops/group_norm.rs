@@ -150,23 +150,27 @@ fn instance_norm(l: &mut Lowering<'_>, x: &Traced) -> Traced {
         _ => (1, 1),
     };
     let rows = [batch.saturating_mul(channels)];
-    let mut repeated = |i: usize| {
+    let repeated = |l: &mut Lowering<'_>, i: usize| {
         let call = Call::new("repeat").input(Operand::Input(i), Grad::New);
         let parameter = Traced::input(l, i);
         Traced::of(l, call.output(&rows, OutDtype::Like(0), Place::New), &rows, &[&parameter])
     };
-    let (weight, bias) = (repeated(1), repeated(2));
+    // A module without weights is exported with constants that training does not have.
+    let parameters = [1, 2].iter().any(|i| l.state(*i).is_some_and(|s| s.requires_grad));
+    let weights = if parameters { vec![repeated(l, 1), repeated(l, 2)] } else { Vec::new() };
     let spatial = x.shape.get(2..).unwrap_or_default();
     let flat = x.reshape(l, &[&[1], &rows[..], spatial].concat());
-    let call = Call::new("cudnn_batch_norm")
-        .input(flat.operand, Grad::New)
-        .input(weight.operand, Grad::New)
-        .input(bias.operand, Grad::New)
+    let mut call = Call::new("cudnn_batch_norm").input(flat.operand, Grad::New).saves([Saved::Input(0)]);
+    if let [weight, bias] = &weights[..] {
+        call = call.input(weight.operand, Grad::New).input(bias.operand, Grad::New).saves([Saved::Input(1)]);
+    }
+    let call = call
         .output(&flat.shape, OutDtype::Like(0), Place::New)
         .output(&rows, OutDtype::Is(DType::Float32), Place::New)
         .output(&rows, OutDtype::Is(DType::Float32), Place::New)
-        .saves([Saved::Input(0), Saved::Input(1), Saved::Output(1), Saved::Output(2)]);
-    let y = Traced::of(l, call, &flat.shape, &[&flat, &weight, &bias]);
+        .saves([Saved::Output(1), Saved::Output(2)]);
+    let inputs: Vec<&Traced> = [&flat].into_iter().chain(&weights).collect();
+    let y = Traced::of(l, call, &flat.shape, &inputs);
     y.reshape(l, &x.shape)
 }
 

@@ -37,6 +37,7 @@ pub mod embed_layer_norm;
 pub mod expand;
 pub mod extremum;
 pub mod eye_like;
+pub mod fake_quantize;
 pub mod flatten;
 pub mod fused_bias;
 pub mod fused_conv;
@@ -161,6 +162,7 @@ pub static ALL: &[&[OpSpec]] = &[
     expand::SPECS,
     extremum::SPECS,
     eye_like::SPECS,
+    fake_quantize::SPECS,
     flatten::SPECS,
     fused_bias::SPECS,
     fused_conv::SPECS,
