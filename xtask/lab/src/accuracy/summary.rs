@@ -44,7 +44,7 @@ pub(super) fn share(value: f64) -> String {
     }
 }
 
-/// A table's head; what stands in the cells of [`line`].
+/// A table's head; what stands in the cells of [`line()`].
 const HEAD: [&str; 10] =
     ["", "steps", "peak median", "p95", "max", "exact", "saved median", "p95", "max", "exact"];
 
