@@ -136,6 +136,10 @@ impl Op for Rnn {
         for (i, input) in inputs.iter().enumerate() {
             call = call.input(input.operand, Grad::New).saves([Saved::Input(i)]);
         }
+        // The backward kernel makes the gradients of input and states whether or not they are wanted.
+        for input in inputs[..=states.len()].iter().filter(|input| !input.requires_grad) {
+            call = call.backward_scratch(&input.shape, OutDtype::Promoted);
+        }
         call = call.output(&output, OutDtype::Promoted, Place::New).saves([Saved::Output(0)]);
         for _ in states {
             call = call.output(&state_shape, OutDtype::Promoted, Place::New);
@@ -196,6 +200,7 @@ mod tests {
         assert_eq!(names, ["zeros", "_cudnn_rnn", "reshape", "permute"]);
         assert_eq!(calls[1].saved.len(), 7);
         assert_eq!(calls[1].saved.last(), Some(&Saved::Output(0)));
+        assert_eq!(calls[1].backward_scratch, [(vec![1, 3, 16], OutDtype::Promoted)]);
         assert_eq!(calls[3].outputs[0].place, Place::View(0, View::Permute(vec![0, 2, 1, 3])));
         let gru = testing::calls("GRU", 14, direction("forward"), &inputs[..4], 2);
         assert_eq!(gru[1].outputs[0].shape, [7, 3, 16]);
