@@ -7,7 +7,9 @@
 //! Nothing here does IO, reads a clock or keeps global state, and nothing depends on a GPU crate.
 
 mod attributes;
+mod binding;
 mod bytes;
+mod context;
 mod dim;
 mod dtype;
 mod error;
@@ -23,12 +25,14 @@ mod types;
 mod value;
 
 pub use attributes::{Attribute, Attributes, TensorAttribute};
+pub use binding::Binding;
 pub use bytes::Bytes;
+pub use context::{Infer, Step};
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{OpError, Problem};
 pub use graph::{Graph, Node, NodeId, Role, Tensor, TensorId};
-pub use infer::{Binding, Infer, Inferred, Step, infer};
+pub use infer::{Inferred, infer};
 pub use lowering::{
     Autocast, Call, Grad, Lowering, Operand, OutDtype, OutState, Output, Place, Saved, TensorState, View,
 };
