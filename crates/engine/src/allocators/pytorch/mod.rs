@@ -1,0 +1,300 @@
+//! PyTorch's caching allocator for CUDA.
+//!
+//! Source: `c10/cuda/CUDACachingAllocator.cpp` (2.x; constants of 2.15 in [`config`]): `malloc`, `get_free_block`,
+//! `alloc_block`, `should_split`, `free_block`, `release_available_cached_blocks`, `release_cached_blocks`,
+//! `garbage_collect_cached_blocks`. One stream, since blocks of other streams are never shared, and no CUDA graphs.
+//!
+//! A request is rounded and looked for in its pool, small (up to 1 MiB) or large: the smallest free block that
+//! fits, the lowest of equals. Without one a segment is taken from the driver; should that fail, oversize cached
+//! blocks are given back, then all segments without a tensor, and only then is the request out of memory. So what
+//! is reserved without a limit and what is needed to run inside one are different numbers.
+
+mod config;
+mod expandable;
+
+pub use config::{ConfigError, PytorchAllocatorConfig};
+
+use super::chunks::{Chunks, FreeSet, State};
+use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
+use config::{MIN_BLOCK, SMALL_SIZE};
+use memfit_graph::Bytes;
+use std::collections::BTreeSet;
+
+/// Free blocks of one kind.
+#[derive(Clone, Debug, Default)]
+struct Pool {
+    small: bool,
+    free: FreeSet,
+    /// Expandable segments: address space without memory, by address.
+    unmapped: BTreeSet<(u64, u32)>,
+    /// Searches so far, the clock of garbage collection.
+    searches: u64,
+}
+
+/// PyTorch's caching allocator.
+#[derive(Clone, Debug)]
+pub struct PytorchAllocator {
+    config: PytorchAllocatorConfig,
+    chunks: Chunks,
+    /// Small, large.
+    pools: [Pool; 2],
+    usage: Usage,
+    segments: usize,
+    retries: u32,
+}
+
+impl PytorchAllocator {
+    /// An empty one.
+    pub fn new(config: PytorchAllocatorConfig) -> PytorchAllocator {
+        let small = Pool { small: true, ..Pool::default() };
+        PytorchAllocator {
+            config,
+            chunks: Chunks::default(),
+            pools: [small, Pool::default()],
+            usage: Usage::default(),
+            segments: 0,
+            retries: 0,
+        }
+    }
+
+    /// The most that the allocator may hold.
+    fn bound(&self) -> u64 {
+        let least = |a: Option<Bytes>, b: Bytes| a.map_or(b, |a| a.min(b));
+        least(self.config.limit, least(self.config.allowed, Bytes(u64::MAX))).0
+    }
+
+    fn max_split(&self) -> u64 {
+        self.config.max_split_size.map_or(u64::MAX, |b| b.0)
+    }
+
+    fn forget(&mut self, id: u32) {
+        let chunk = self.chunks[id];
+        self.pools[chunk.pool as usize].free.remove(&chunk.key(id));
+    }
+
+    fn put_free(&mut self, id: u32) {
+        let pool = &mut self.pools[self.chunks[id].pool as usize];
+        self.chunks[id].state = State::Free;
+        self.chunks[id].since = pool.searches;
+        pool.free.insert(self.chunks[id].key(id));
+    }
+
+    /// `get_free_block`.
+    fn find(&mut self, pool: usize, size: u64) -> Option<u32> {
+        self.pools[pool].searches += 1;
+        let mut fits = self.pools[pool].free.range((size, 0, 0)..);
+        let &(mut found, _, mut id) = fits.next()?;
+        if self.config.expandable_segments {
+            // A block with room to grow behind it counts as large as it can grow.
+            for &(next_found, _, next) in fits {
+                if self.grown(next) >= self.grown(id) {
+                    break;
+                }
+                (found, id) = (next_found, next);
+            }
+        }
+        let oversize = size >= self.max_split();
+        if !oversize && found >= self.max_split() {
+            return None;
+        }
+        if oversize && found >= size.saturating_add(self.config.max_non_split_rounding.0) {
+            return None;
+        }
+        self.forget(id);
+        Some(id)
+    }
+
+    /// `alloc_block`: a new segment, or the growing one grown.
+    fn extend(&mut self, pool: usize, size: u64, segment: u64) -> Option<u32> {
+        if self.config.expandable_segments {
+            let allowed = self.config.allowed.map_or(u64::MAX, |b| b.0);
+            return if self.usage.reserved.0 + segment > allowed { None } else { self.expand(pool, size) };
+        }
+        if self.usage.reserved.0 + segment > self.bound() {
+            return None;
+        }
+        self.usage.reserved += Bytes(segment);
+        self.segments += 1;
+        Some(self.chunks.segment(segment, u8::from(pool == 1), State::Free))
+    }
+
+    /// `release_block`: gives a whole segment back.
+    fn release(&mut self, id: u32) {
+        self.forget(id);
+        self.usage.reserved -= Bytes(self.chunks[id].size);
+        self.segments -= 1;
+        self.chunks.remove(id);
+    }
+
+    /// `release_available_cached_blocks`: oversize blocks, as few as will do.
+    fn release_oversize(&mut self, pool: usize, size: u64) -> bool {
+        if self.config.max_split_size.is_none() {
+            return false;
+        }
+        let wanted = size.max(self.max_split());
+        if let Some(&(_, _, id)) = self.pools[pool].free.range((wanted, 0, 0)..).next() {
+            // PyTorch does not look whether it is split, and such a block hardly ever is.
+            if !self.chunks[id].is_split() {
+                self.release(id);
+                return true;
+            }
+        }
+        let mut released = 0;
+        while released < wanted {
+            let Some(&(bytes, _, id)) = self.pools[pool].free.last() else { break };
+            if bytes < self.max_split() || self.chunks[id].is_split() {
+                break;
+            }
+            released += bytes;
+            self.release(id);
+        }
+        released >= wanted
+    }
+
+    /// `garbage_collect_cached_blocks`: segments of the large pool that have gone unused for longer than the average.
+    fn collect_garbage(&mut self) {
+        let Some(allowed) = self.config.allowed else { return };
+        let share = u128::from(self.config.garbage_collection_threshold);
+        let threshold = u64::try_from(u128::from(allowed.0) * share / 1_000_000).unwrap_or(u64::MAX);
+        let target = self.usage.reserved.0.saturating_sub(threshold);
+        if share == 0 || target == 0 {
+            return;
+        }
+        let now = self.pools[1].searches;
+        let whole = |a: &PytorchAllocator| -> Vec<(u32, u64, u64)> {
+            let free = a.pools[1].free.iter().filter(|(_, _, id)| !a.chunks[*id].is_split());
+            free.map(|&(size, _, id)| (id, size, now - a.chunks[id].since)).collect()
+        };
+        let mut reclaimed = 0;
+        loop {
+            let blocks = whole(self);
+            let age: u64 = blocks.iter().map(|b| b.2).sum();
+            let old = |b: &&(u32, u64, u64)| u128::from(b.2) * blocks.len() as u128 >= u128::from(age);
+            if reclaimed >= target || blocks.is_empty() {
+                return;
+            }
+            for &(id, size, _) in blocks.iter().filter(old) {
+                reclaimed += size;
+                self.release(id);
+            }
+        }
+    }
+
+    /// `release_cached_blocks`.
+    fn release_all(&mut self) {
+        for pool in 0..self.pools.len() {
+            let free: Vec<u32> = self.pools[pool].free.iter().map(|&(_, _, id)| id).collect();
+            for id in free {
+                if self.config.expandable_segments {
+                    self.unmap(id);
+                } else if !self.chunks[id].is_split() {
+                    self.release(id);
+                }
+            }
+        }
+    }
+
+    fn should_split(&self, id: u32, size: u64) -> bool {
+        let chunk = &self.chunks[id];
+        let rest = chunk.size - size;
+        if self.pools[chunk.pool as usize].small || self.config.expandable_segments {
+            rest >= MIN_BLOCK
+        } else {
+            size < self.max_split() && rest > SMALL_SIZE
+        }
+    }
+}
+
+impl Allocator for PytorchAllocator {
+    fn name(&self) -> &'static str {
+        "pytorch"
+    }
+
+    fn allocate(&mut self, request: Bytes) -> Result<Block, OutOfMemory> {
+        if request == Bytes::ZERO {
+            return Ok(Block::EMPTY);
+        }
+        let bytes = request.0.min(LARGEST_REQUEST);
+        let size = self.config.round(bytes);
+        let (pool, segment) = (usize::from(size > SMALL_SIZE), self.config.segment_size(size));
+        let mut found = self.find(pool, size);
+        if found.is_none() && request.0 <= LARGEST_REQUEST {
+            self.collect_garbage();
+            found = self.extend(pool, size, segment);
+            if found.is_none() && self.release_oversize(pool, size) {
+                found = self.extend(pool, size, segment);
+            }
+            if found.is_none() {
+                self.retries += 1;
+                self.release_all();
+                found = self.extend(pool, size, segment);
+            }
+        }
+        let Some(id) = found else {
+            return Err(OutOfMemory {
+                request,
+                needed: Bytes(segment),
+                usage: self.usage,
+                limit: Bytes(self.bound()),
+                largest_free: self.largest_free(),
+            });
+        };
+        if self.should_split(id, size) {
+            let rest = self.chunks.split(id, size);
+            self.put_free(rest);
+        }
+        let chunk = &mut self.chunks[id];
+        (chunk.state, chunk.requested) = (State::Live, request.0);
+        self.usage.requested += request;
+        self.usage.allocated += Bytes(chunk.size);
+        Ok(Block(id))
+    }
+
+    fn free(&mut self, block: Block) {
+        if !self.chunks.is_live(block.0) {
+            return;
+        }
+        let chunk = self.chunks[block.0];
+        self.usage.requested -= Bytes(chunk.requested);
+        self.usage.allocated -= Bytes(chunk.size);
+        let free = &mut self.pools[chunk.pool as usize].free;
+        let joint = self.chunks.coalesce(block.0, State::Free, |c, id| {
+            free.remove(&c.key(id));
+        });
+        self.put_free(joint);
+    }
+
+    fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    fn limit(&self) -> Option<Bytes> {
+        match (self.config.limit, self.config.allowed) {
+            (None, None) => None,
+            _ => Some(Bytes(self.bound())),
+        }
+    }
+
+    fn largest_free(&self) -> Bytes {
+        Bytes(self.pools.iter().filter_map(|p| p.free.last()).map(|key| key.0).max().unwrap_or(0))
+    }
+
+    fn segment_count(&self) -> usize {
+        self.segments
+    }
+
+    fn retries(&self) -> u32 {
+        self.retries
+    }
+
+    fn empty_cache(&mut self) {
+        self.release_all();
+    }
+
+    fn layout(&self) -> Vec<Segment> {
+        self.chunks.layout()
+    }
+}
+
+#[cfg(test)]
+mod tests;
