@@ -166,7 +166,7 @@ const FOLDED: &[&str] = &[
 
 /// A name that an exporter makes up for a constant it computed: torch's dynamo exporter writes `val_12` or the name of
 /// the function that made it, the legacy one `/encoder/Constant_output_0`.
-fn is_exporter_name(name: &str) -> bool {
+pub(crate) fn is_exporter_name(name: &str) -> bool {
     let function = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let function = function.strip_suffix('_').filter(|f| f.len() < name.len()).unwrap_or(name);
     if FOLDED.contains(&function) {

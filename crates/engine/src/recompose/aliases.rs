@@ -25,12 +25,8 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     if !rw.is(id, "Identity") {
         widen_softmax(rw, from, to);
     }
-    let own = if rw.is_stored(from) && rw.value(from).is_none() && rw.is(id, "Identity") {
-        let (name, ty) = (rw.graph.tensor(to).name.to_string(), rw.ty(from).clone());
-        rw.add_stored(name, ty, Role::Initializer)
-    } else {
-        from
-    };
+    let parameter = rw.graph.tensor(from).role == Role::Initializer && rw.dtype(from).is_float();
+    let own = if rw.is(id, "Identity") && parameter { rw.copy_of(from, to) } else { from };
     rw.redirect(to, own);
     true
 }
@@ -43,5 +39,25 @@ fn widen_softmax(rw: &mut Rewriter<'_>, result: TensorId, cast: TensorId) {
     if rw.sole_reader(cast).is_some_and(|n| rw.is(n, "Cast")) {
         let input = rw.input(id, 0);
         rw.rewrite(id, Arc::new(Softmax { in_float32: true, ..softmax }), vec![input]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::recompose::testing::Sketch;
+
+    #[test]
+    fn a_merged_parameter_is_one_for_each_user() {
+        let mut s = Sketch::default();
+        let x = s.input("x", &[2, 8]);
+        let first = s.weight("first", &[8]);
+        let second = s.push("Identity", &[first]);
+        let y = s.push("Mul", &[x, first]);
+        let y = s.push("Identity", &[y]);
+        let y = s.push("Mul", &[y, second]);
+        assert_eq!(s.recompose(y), ["Mul", "Mul"]);
+        assert_eq!(s.inputs_of(1)[1], "Identity2");
+        let stored = s.graph.tensors.iter().filter(|t| t.role == memfit_graph::Role::Initializer);
+        assert_eq!(stored.count(), 2);
     }
 }

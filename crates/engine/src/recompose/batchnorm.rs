@@ -85,7 +85,13 @@ fn put_back(rw: &mut Rewriter<'_>, carrier: &Carrier) {
         inputs.truncate(2);
     }
     let ty = rw.ty(output).clone();
-    let mut norm_inputs = vec![Some(rw.insert_before(id, op, inputs, ty))];
+    let result = rw.insert_before(id, op, inputs, ty);
+    if let Some(convolution) = rw.producer(result) {
+        let name = rw.node(id).name.clone();
+        rw.graph.nodes[id.index()].name = format!("{name}/batchnorm").into();
+        rw.graph.nodes[convolution.index()].name = name;
+    }
+    let mut norm_inputs = vec![Some(result)];
     for part in ["weight", "bias", "running_mean", "running_var"] {
         let ty = Type::tensor(DType::Float32, Shape::from([carrier.channels]));
         let name = format!("{prefix}.batchnorm.{part}");
@@ -118,7 +124,7 @@ mod tests {
             assert!(s.report.findings[0].message.contains("32 more parameters"), "{:?}", s.report);
             let (names, s) = recomposed(weight, bias, true);
             assert_eq!(names, ["Conv", "BatchNormalization", "Relu"]);
-            assert_eq!(s.inputs_of(0), ["x", weight]);
+            assert_eq!(s.inputs_of(0), ["x", if weight == "c.weight" { weight } else { "Conv3.weight" }]);
         }
     }
 

@@ -15,6 +15,7 @@ mod group_norm;
 mod layer_norm;
 mod linear;
 mod mask;
+mod parameters;
 mod recurrent;
 mod rewriter;
 mod rms_norm;
@@ -104,6 +105,7 @@ pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> R
         }
     }
     report.findings.extend(batchnorm::restore(&mut rewriter, options));
+    parameters::name(&mut rewriter);
     rewriter.finish();
     report
 }

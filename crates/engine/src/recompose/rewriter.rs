@@ -201,6 +201,17 @@ impl<'g> Rewriter<'g> {
         id
     }
 
+    /// A stored tensor like `stored`, which takes the name of `old` over.
+    pub(super) fn copy_of(&mut self, stored: TensorId, old: TensorId) -> TensorId {
+        let (name, ty) = (self.graph.tensor(old).name.to_string(), self.ty(stored).clone());
+        self.graph.tensors[old.index()].name = format!("{name}.merged").into();
+        let copy = self.add_stored(name, ty, Role::Initializer);
+        let value = self.values[stored.index()].clone();
+        self.values[copy.index()].clone_from(&value);
+        self.graph.tensors[copy.index()].value = value;
+        copy
+    }
+
     /// Adds a small constant.
     pub(super) fn add_value(&mut self, value: Value) -> TensorId {
         let ty = Type::tensor(value.dtype, value.dims());
