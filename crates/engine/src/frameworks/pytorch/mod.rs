@@ -93,7 +93,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         tape: Tape::new(plan.precision.autocast(), training),
         values: vec![None; graph.tensors.len()],
         uses: uses(graph),
-        releases: names::releases(graph),
+        releases: names::releases(graph, inferred),
         layers: BTreeMap::new(),
         layer_ops: Vec::new(),
         segments: if training { checkpoint::segments(graph, plan.checkpoint) } else { Vec::new() },

@@ -5,10 +5,13 @@
 //! several times has a local name there (`identity = x`), which goes when that `forward` returns. Which `forward` that
 //! is follows from the module paths of the nodes that read it; where a file has none, only uses count.
 
-use memfit_graph::{Graph, NodeId, TensorId};
+use memfit_graph::{Graph, Inferred, NodeId, TensorId};
 
 /// For each node, the tensors whose name goes after it has run.
-pub(super) fn releases(graph: &Graph) -> Vec<Vec<TensorId>> {
+///
+/// In the model's own `forward`, names are rebound in loops over lists of modules: by a sum with the tensor itself
+/// (`x = x + y`), and where an item of such a list made the tensor.
+pub(super) fn releases(graph: &Graph, inferred: &Inferred) -> Vec<Vec<TensorId>> {
     let mut releases = vec![Vec::new(); graph.nodes.len()];
     if graph.nodes.iter().all(|n| n.scope.is_empty()) {
         return releases;
@@ -33,6 +36,16 @@ pub(super) fn releases(graph: &Graph) -> Vec<Vec<TensorId>> {
             let outer = common_scope(scope(producer), scope(last));
             called(outer, scope(last))
         };
+        let rebinds = || {
+            let node = &graph.nodes[last.index()];
+            let output = node.outputs.first().copied().flatten();
+            let is_sum =
+                node.op.name() == "Add" && output.is_some_and(|o| inferred.shape(o) == inferred.shape(id));
+            is_sum || scope(producer).split('.').any(|part| part.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        if held_by.is_empty() && rebinds() {
+            continue;
+        }
         if !distinct && (held_by.is_empty() || held_by == scope(last)) {
             continue;
         }
@@ -102,7 +115,8 @@ mod tests {
         let c = push(&mut g, "Add", &[a, b], "c", "block");
         let d = push(&mut g, "Relu", &[c], "d", "block.act");
         push(&mut g, "Relu", &[d], "e", "head");
-        let releases = releases(&g);
+        let inferred = memfit_graph::infer(&g, &memfit_graph::Binding::default()).unwrap();
+        let releases = releases(&g, &inferred);
         // `identity` goes with the block's forward, after its activation.
         assert!(releases[3].contains(&a));
         assert!(!releases.iter().flatten().any(|t| *t == b));
