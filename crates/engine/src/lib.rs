@@ -5,6 +5,7 @@
 //! operator's rule, the framework's rules ([`frameworks`]) or an optimizer's ([`optimizers`]).
 
 pub mod allocators;
+pub mod devices;
 mod estimate;
 pub mod frameworks;
 mod model;

@@ -1,0 +1,230 @@
+//! Finds a card by whatever a user writes: `RTX 3090`, `rtx3090`, `NVIDIA GeForce RTX 3090`, `3090`, `a100 80gb`, or a size.
+
+use super::{Device, catalogue};
+use memfit_graph::Bytes;
+use std::fmt;
+
+/// Why no card was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LookupError {
+    /// No card is called so.
+    Unknown {
+        /// What was asked for.
+        text: String,
+        /// Ids of cards with similar names.
+        nearest: Vec<String>,
+    },
+    /// Several cards are called so.
+    Ambiguous {
+        /// What was asked for.
+        text: String,
+        /// Their ids.
+        ids: Vec<String>,
+    },
+}
+
+impl fmt::Display for LookupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LookupError::Unknown { text, nearest } if nearest.is_empty() => {
+                write!(f, "no GPU is called {text:?}; give its memory instead, for example 24GiB")
+            }
+            LookupError::Unknown { text, nearest } => {
+                let nearest = nearest.join(", ");
+                write!(f, "no GPU is called {text:?}; the nearest are {nearest}; or give its memory: 24GiB")
+            }
+            LookupError::Ambiguous { text, ids } => {
+                write!(f, "{text:?} can be several GPUs: {}", ids.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for LookupError {}
+
+/// Words that tell no two cards apart.
+const NOISE: [&str; 10] =
+    ["nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct", "apple", "generation", "gpu"];
+
+/// Letters and digits in lower case, without the words above.
+fn key(text: &str) -> String {
+    let mut key: String =
+        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    for word in NOISE {
+        key = key.replace(word, "");
+    }
+    key
+}
+
+fn keys(card: &Device) -> impl Iterator<Item = String> {
+    [&card.id, &card.name].into_iter().chain(&card.aliases).map(|name| key(name))
+}
+
+/// A card of the catalogue.
+///
+/// # Errors
+/// When no card, or more than one, is called so; the error names the nearest.
+pub fn find(text: &str) -> Result<&'static Device, LookupError> {
+    let wanted = key(text);
+    if !wanted.is_empty() {
+        if let Some(card) = catalogue().iter().find(|card| keys(card).any(|k| k == wanted)) {
+            return Ok(card);
+        }
+        let begins: Vec<String> = catalogue()
+            .iter()
+            .filter(|card| keys(card).any(|k| k.starts_with(&wanted)))
+            .map(|card| card.id.clone())
+            .collect();
+        if (2..=8).contains(&begins.len()) {
+            return Err(LookupError::Ambiguous { text: text.into(), ids: begins });
+        }
+    }
+    Err(LookupError::Unknown { text: text.into(), nearest: nearest(&wanted) })
+}
+
+/// A card of the catalogue, or one that a size stands for (`24GiB`).
+///
+/// # Errors
+/// As [`find`].
+pub fn resolve(text: &str) -> Result<Device, LookupError> {
+    match parse_size(text) {
+        Some(size) => Ok(Device::of_size(text.trim(), size)),
+        None => find(text).cloned(),
+    }
+}
+
+/// The three cards whose names take the fewest edits, if that is not more than half of the name.
+fn nearest(wanted: &str) -> Vec<String> {
+    let distance = |card: &Device| keys(card).map(|k| edits(wanted, &k)).min().unwrap_or(usize::MAX);
+    let mut near: Vec<(usize, usize)> =
+        catalogue().iter().map(distance).enumerate().map(|(i, d)| (d, i)).collect();
+    near.sort_unstable();
+    near.retain(|(d, _)| *d <= wanted.len() / 2);
+    near.iter().take(3).filter_map(|(_, i)| catalogue().get(*i)).map(|c| c.id.clone()).collect()
+}
+
+/// Levenshtein distance; both are ASCII.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, y) in row.iter_mut().skip(1).zip(b.bytes()) {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = *cell;
+            left = substituted.min(diagonal + 1).min(left + 1);
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+/// A size with its unit: `24GiB`, `24 GB`, `24576MiB`, `11.5g`. Graphics memory comes in powers of two, so that GB means
+/// GiB here. None where it is no such thing: a bare number is a card's.
+pub fn parse_size(text: &str) -> Option<Bytes> {
+    let text = text.trim().to_ascii_lowercase();
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit_at);
+    let unit = match unit {
+        "b" => 1,
+        "k" | "kb" | "kib" => Bytes::KIB,
+        "m" | "mb" | "mib" => Bytes::MIB,
+        "g" | "gb" | "gib" => Bytes::GIB,
+        "t" | "tb" | "tib" => Bytes::GIB << 10,
+        _ => return None,
+    };
+    let (whole, part) = number.trim().split_once('.').unwrap_or((number.trim(), ""));
+    if whole.is_empty() || part.len() > 9 || !(whole.bytes().chain(part.bytes())).all(|b| b.is_ascii_digit())
+    {
+        return None;
+    }
+    let scale = 10_u128.pow(u32::try_from(part.len()).ok()?);
+    let digits: u128 = format!("{whole}{part}").parse().ok()?;
+    let bytes = digits.checked_mul(u128::from(unit))? / scale;
+    // A pebibyte: larger sizes are mistakes.
+    u64::try_from(bytes).ok().filter(|b| *b > 0 && *b <= 1 << 50).map(Bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn every_name_finds_its_card_and_no_other() {
+        let mut owner: BTreeMap<String, &str> = BTreeMap::new();
+        for card in catalogue() {
+            for name in [&card.id, &card.name].into_iter().chain(&card.aliases) {
+                assert_eq!(find(name).unwrap().id, card.id, "{name}");
+                let other = owner.insert(key(name), &card.id);
+                assert!(other.is_none_or(|id| id == card.id), "{name}: {} and {other:?}", card.id);
+            }
+        }
+    }
+
+    #[test]
+    fn what_people_write_is_understood() {
+        for (text, id) in [
+            ("RTX 3090", "rtx-3090"),
+            ("rtx3090", "rtx-3090"),
+            ("NVIDIA GeForce RTX 3090", "rtx-3090"),
+            ("3090", "rtx-3090"),
+            ("3090ti", "rtx-3090-ti"),
+            ("a100 80gb", "a100-80gb"),
+            ("A100-SXM4-40GB", "a100-40gb"),
+            ("NVIDIA A100 80GB PCIe", "a100-80gb"),
+            ("Tesla V100-PCIE-32GB", "v100-32gb"),
+            ("H100", "h100-80gb"),
+            ("nvidia t4", "t4"),
+            ("RTX 6000 Ada", "rtx-6000-ada"),
+            ("Quadro RTX 6000", "quadro-rtx-6000"),
+            ("RTX 4090 Laptop", "rtx-4090-laptop"),
+            ("m3 max 64gb", "apple-m3-max-64gb"),
+            ("MI300X", "mi300x"),
+        ] {
+            assert_eq!(find(text).unwrap().id, id, "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_nearest() {
+        let error = find("A100").unwrap_err().to_string();
+        assert_eq!(error, "\"A100\" can be several GPUs: a100-40gb, a100-80gb");
+        assert!(matches!(find("RTX 4060 Ti"), Err(LookupError::Ambiguous { ids, .. }) if ids.len() == 2));
+        for (text, near) in [("rtx-3091", "rtx-3090"), ("GTX 1080 It", "gtx-1080-ti"), ("l40x", "l40s")] {
+            let Err(LookupError::Unknown { nearest, .. }) = find(text) else { panic!("{text} was found") };
+            assert!(nearest.iter().any(|id| id == near), "{text}: {nearest:?}");
+        }
+        for text in ["", "nvidia", "voodoo banshee", "½"] {
+            let error = find(text).unwrap_err().to_string();
+            assert!(error.contains("24GiB"), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, bytes) in [
+            ("24GiB", Some(24 << 30)),
+            ("24GB", Some(24 << 30)),
+            (" 24 gb", Some(24 << 30)),
+            ("24576MiB", Some(24 << 30)),
+            ("11.5g", Some(23 << 29)),
+            ("3090", None),
+            ("24", None),
+            ("t4", None),
+            ("0GiB", None),
+            ("1e9GiB", None),
+            ("999999999999999999999GiB", None),
+            ("1.5.5GiB", None),
+            ("-1GiB", None),
+        ] {
+            assert_eq!(parse_size(text), bytes.map(Bytes), "{text}");
+        }
+        let card = resolve("24GiB").unwrap();
+        assert_eq!((card.total(), card.usable()), (Bytes(24 << 30), Bytes(24 << 30)));
+        assert_eq!(resolve("rtx 3090").unwrap().usable(), Bytes::mib(24_121));
+    }
+}
