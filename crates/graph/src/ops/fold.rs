@@ -84,7 +84,7 @@ fn extremum_size(a: &Num, b: &Num, smaller: bool) -> Option<Num> {
 /// The elements of `value` as a tensor of `shape`, which must have as many.
 pub(super) fn reshaped(value: &Value, shape: &Shape) -> Option<Value> {
     let shape = shape.known()?;
-    let count: u64 = shape.iter().product();
+    let count = shape.iter().try_fold(1_u64, |acc, d| acc.checked_mul(*d))?;
     (count == value.data.len() as u64).then(|| Value { dtype: value.dtype, shape, data: value.data.clone() })
 }
 
