@@ -143,6 +143,7 @@ impl Allocator for BfcAllocator {
                 usage: self.usage,
                 limit: self.config.memory_limit.min(self.config.device_free.unwrap_or(Bytes(u64::MAX))),
                 largest_free: self.largest_free(),
+                largest_allowed: None,
             });
         };
         let chunk = self.chunks[id].size;

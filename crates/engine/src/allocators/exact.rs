@@ -35,7 +35,7 @@ impl Allocator for ExactAllocator {
         let limit = self.limit.unwrap_or(Bytes(LARGEST_REQUEST));
         if self.usage.reserved + needed > limit {
             let (usage, largest_free) = (self.usage, Bytes::ZERO);
-            return Err(OutOfMemory { request, needed, usage, limit, largest_free });
+            return Err(OutOfMemory { request, needed, usage, limit, largest_free, largest_allowed: None });
         }
         self.usage.requested += request;
         self.usage.allocated += needed;

@@ -7,6 +7,7 @@
 
 mod bfc;
 mod chunks;
+mod cubecl;
 mod cuda_async;
 mod exact;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod replay;
 mod tensorflow_limit;
 
 pub use bfc::{BfcAllocator, BfcConfig};
+pub use cubecl::{CubeclConfig, CubeclPools};
 pub use cuda_async::CudaAsyncPool;
 pub use exact::ExactAllocator;
 pub use pytorch::{ConfigError, PytorchAllocator, PytorchAllocatorConfig};
@@ -65,6 +67,8 @@ pub struct OutOfMemory {
     pub limit: Bytes,
     /// The largest block that it had free.
     pub largest_free: Bytes,
+    /// The most that one request may be, where that is why.
+    pub largest_allowed: Option<Bytes>,
 }
 
 impl OutOfMemory {
@@ -81,6 +85,9 @@ impl OutOfMemory {
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(most) = self.largest_allowed {
+            return write!(f, "{} requested, but no more than {most} may be in one piece", self.request);
+        }
         let (free, unusable) = (self.free(), self.unusable());
         write!(f, "{} requested, {free} of {} free", self.request, self.limit)?;
         if unusable > Bytes::ZERO {

@@ -133,6 +133,15 @@ proptest! {
     }
 
     #[test]
+    fn burn(total in (1_u64 << 20)..(3000 * MIB), alignment in 0..1000_u64, steps in steps()) {
+        let config = CubeclConfig { alignment, ..CubeclConfig::cuda(Bytes(total)) };
+        let mut a = CubeclPools::new(config);
+        run(&mut a, &steps, true);
+        a.empty_cache();
+        assert_eq!((a.usage(), a.segment_count()), (Usage::default(), 0));
+    }
+
+    #[test]
     fn others(limit in prop::option::of(0..(600 * MIB)), threshold in 0..(600 * MIB), steps in steps()) {
         run(&mut ExactAllocator::new(512, limit.map(Bytes)), &steps, false);
         run(&mut CudaAsyncPool::new(Bytes(threshold), limit.map(Bytes)), &steps, false);
@@ -147,7 +156,8 @@ proptest! {
 
 #[test]
 fn absurd_requests_are_out_of_memory_everywhere() {
-    let mut all: [Box<dyn Allocator>; 5] = [
+    let mut all: [Box<dyn Allocator>; 6] = [
+        Box::new(CubeclPools::new(CubeclConfig { limit: None, ..CubeclConfig::cuda(Bytes(u64::MAX)) })),
         Box::new(ExactAllocator::new(512, None)),
         Box::new(CudaAsyncPool::new(Bytes(u64::MAX), None)),
         Box::new(BfcAllocator::new(BfcConfig::within(Bytes(u64::MAX)))),

@@ -3,6 +3,7 @@
 //! Three numbers differ: what the box says, what nvidia-smi shows as the total, and what CUDA sees of it, since the
 //! driver keeps a part. The catalogue (`catalogue.toml`) names the source of each figure.
 
+pub mod context;
 mod lookup;
 
 pub use lookup::{LookupError, find, parse_size, resolve};

@@ -237,6 +237,7 @@ impl Allocator for PytorchAllocator {
                 usage: self.usage,
                 limit: Bytes(self.bound()),
                 largest_free: self.largest_free(),
+                largest_allowed: None,
             });
         };
         if self.should_split(id, size) {

@@ -1,0 +1,147 @@
+//! What a process holds on a card before its allocator has anything: the driver's context and the libraries' own memory.
+//!
+//! It is not published and depends on the driver, the card, and on which kernels have been loaded: with lazy loading (the
+//! default since PyTorch 1.13 and CUDA 12.2) a context grows as kernels are first used. So it is a range of items, each
+//! with its source, not a number. The figures for a whole PyTorch training process on an A100 contain everything that an
+//! allocator replay does not explain.
+
+use super::{Device, Generation, Vendor};
+use crate::Framework;
+use memfit_graph::Bytes;
+
+/// A part of the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextItem {
+    /// What it is.
+    pub name: &'static str,
+    /// The least.
+    pub low: Bytes,
+    /// What is expected.
+    pub expected: Bytes,
+    /// The most.
+    pub high: Bytes,
+    /// Where the figures come from.
+    pub source: &'static str,
+}
+
+/// An item in MiB.
+const fn item(name: &'static str, mib: [u64; 3], source: &'static str) -> ContextItem {
+    let [low, expected, high] = mib;
+    ContextItem { name, low: Bytes::mib(low), expected: Bytes::mib(expected), high: Bytes::mib(high), source }
+}
+
+/// The items of a process that trains with a framework on a card, largest first.
+///
+/// Scratch memory that the framework takes from its own allocator (cuBLAS in PyTorch, all of it in TensorFlow) is not
+/// among them.
+pub fn context(device: &Device, framework: Framework) -> Vec<ContextItem> {
+    if device.vendor != Vendor::Nvidia {
+        return vec![item("runtime", [100, 400, 1500], "no figures found: a guess that is wide on purpose")];
+    }
+    let driver = match device.generation {
+        Generation::Pascal => item(
+            "driver context",
+            [100, 150, 320],
+            "Titan V without PyTorch's kernels 320 (pytorch#28394), older cards less",
+        ),
+        Generation::Volta | Generation::Turing => {
+            item("driver context", [150, 250, 320], "Titan V without PyTorch's kernels 320 (pytorch#28394)")
+        }
+        Generation::Ampere | Generation::Ada => item(
+            "driver context",
+            [256, 300, 430],
+            "RTX 3090, driver 610: 256 (InvokeAI#9413); RTX 6000 Ada, CUDA 13.0: 426 with kernels (unsloth-zoo#1053)",
+        ),
+        _ => item(
+            "driver context",
+            [300, 450, 700],
+            "maintainers' 300 to 400 with lazy loading (pytorch#107667, #109888), more on larger chips",
+        ),
+    };
+    let libraries = match framework {
+        Framework::Pytorch => pytorch_kernels(device.generation),
+        Framework::Tensorflow => item(
+            "kernels of TensorFlow and cuDNN",
+            [100, 250, 600],
+            "A100 40 GB: TensorFlow's log leaves 400 to 500 in all before its pool begins; kernels come later",
+        ),
+        Framework::Burn => item(
+            "compiled kernels",
+            [20, 60, 200],
+            "no figures found: kernels are compiled one by one, no library is loaded whole",
+        ),
+    };
+    vec![libraries, driver]
+}
+
+/// PyTorch and cuDNN carry the kernels of all generations that they support, and load those of the card: all at once before
+/// PyTorch 1.13, as they are used since.
+fn pytorch_kernels(generation: Generation) -> ContextItem {
+    let name = "kernels of PyTorch, cuDNN and cuBLAS";
+    match generation {
+        Generation::Pascal => {
+            item(name, [100, 570, 900], "GTX 1080, PyTorch 1.8: 721 in all (pytorch#55277)")
+        }
+        Generation::Volta | Generation::Turing => item(
+            name,
+            [150, 760, 1300],
+            "Titan V, PyTorch 1.3: 1,008 in all (pytorch#28394); RTX 2080 Ti, 1.6: 1,035 with 164 of tensors (#49877); \
+             lazy loading saves 362 at the start (PR 86509)",
+        ),
+        _ => item(
+            name,
+            [150, 1430, 1600],
+            "A100 40 GB, training convolutional models with the cuDNN search on: a replay leaves 1,730 over \
+             (GPUMemNet's measurements); RTX 3090 in fp16: what fits and what does not leaves 1,515 to 1,745; \
+             without training 426 in all (unsloth-zoo#1053)",
+        ),
+    }
+}
+
+/// The sum of the items.
+pub fn total(items: &[ContextItem]) -> ContextItem {
+    let sum = |of: fn(&ContextItem) -> Bytes| items.iter().map(of).sum();
+    ContextItem {
+        name: "context",
+        low: sum(|i| i.low),
+        expected: sum(|i| i.expected),
+        high: sum(|i| i.high),
+        source: "the sum of its items",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{catalogue, find};
+    use super::*;
+
+    #[test]
+    fn ranges_are_ordered_and_leave_room_on_every_card() {
+        for card in catalogue() {
+            for framework in [Framework::Pytorch, Framework::Tensorflow, Framework::Burn] {
+                let items = context(card, framework);
+                assert!(items.iter().all(|i| i.low <= i.expected && i.expected <= i.high), "{}", card.id);
+                assert!(total(&items).high < card.usable(), "{}", card.id);
+            }
+        }
+    }
+
+    #[test]
+    fn public_figures_lie_inside() {
+        let range = |id: &str, framework| total(&context(find(id).unwrap(), framework));
+        // Per figure: the card, the framework, MiB in all.
+        for (id, framework, mib) in [
+            ("a100-40gb", Framework::Pytorch, 1_855),
+            ("rtx-3090", Framework::Pytorch, 1_001),
+            ("rtx-6000-ada", Framework::Pytorch, 426),
+            ("gtx-1080", Framework::Pytorch, 721),
+            ("titan-v", Framework::Pytorch, 1_008),
+            ("rtx-2080-ti", Framework::Pytorch, 870),
+            ("a100-40gb", Framework::Tensorflow, 518),
+        ] {
+            let range = range(id, framework);
+            assert!(range.low <= Bytes::mib(mib) && Bytes::mib(mib) <= range.high, "{id}: {range:?}");
+        }
+        assert_eq!(range("a100-40gb", Framework::Pytorch).expected, Bytes::mib(1_730));
+    }
+}
