@@ -31,7 +31,7 @@ pub enum Autocast {
     Lower,
     /// `fp32`: half inputs are cast up (softmax, losses, norms, exp, pow, sum).
     Fp32,
-    /// `promote`: inputs are cast to the widest among them (cat, stack, addcmul).
+    /// `promote`: inputs are cast to the widest among them (addcmul, grid_sampler, index_put).
     Promote,
 }
 

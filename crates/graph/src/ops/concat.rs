@@ -1,11 +1,10 @@
 //! Concat. ONNX 1, 4, 11, 13; Keras `Concatenate`.
 //!
 //! Autograd keeps nothing (derivatives.yaml: `cat_tensors_backward` narrows the gradient): each input's gradient is a
-//! view of the incoming one. On autocast's promote list.
+//! view of the incoming one. On none of autocast's lists in 2.15: the kernel itself reads mixed dtypes.
 
 use crate::{
-    Autocast, Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape,
-    Value,
+    Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, Value,
 };
 use std::sync::Arc;
 
@@ -105,7 +104,7 @@ impl Op for Concat {
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let axis = crate::shape::normalize_axis(self.axis, l.out_shape(0).len()).unwrap_or(0);
-        let mut call = Call::new("cat").autocast(Autocast::Promote);
+        let mut call = Call::new("cat");
         let mut start = 0;
         for i in (0..l.input_count()).filter(|i| l.state(*i).is_some()) {
             call = call.input(Operand::Input(i), Grad::Narrow { axis, start });
