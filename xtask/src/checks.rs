@@ -57,6 +57,7 @@ const CHECKS: &[Check] = &[
         build.args(["build", "--profile", "quick", "--target", setup::WASM, "--package", "memfit-parity"]);
         Ok(one(command(&mut build)?.failed == 0 && lab::run("parity", &[])?))
     }),
+    ("accuracy", || Ok(one(lab::run("accuracy", &["--check".to_owned()])?))),
 ];
 
 /// Runs the checks; whether all passed.

@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Only the larger collection beside the repository
     #[arg(long)]
     shared: bool,
+    /// Only this repository's models, and whether docs/accuracy.md says what is true of them now
+    #[arg(long, conflicts_with_all = ["filter", "variant", "json", "shared"])]
+    check: bool,
     /// Leaves docs/accuracy.md as it is; implied by a choice of steps
     #[arg(long)]
     no_docs: bool,
@@ -66,6 +69,13 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         bail!("there are no references: neither models/reference nor ../shared/truth/pytorch");
     }
     let sections: Vec<Section> = sources.iter().map(|source| compare_all(source, options)).collect();
+    if options.check {
+        let current = page::is_current(&sections);
+        if !current {
+            println!("docs/accuracy.md is out of date: run `cargo xtask accuracy` and look at what changed");
+        }
+        return Ok(current);
+    }
     for section in &sections {
         print(section, options)?;
     }
@@ -90,7 +100,7 @@ fn sources(options: &Options) -> Result<Vec<Source>> {
         });
     }
     let shared = root.join("../shared");
-    if shared.join("truth/pytorch").exists() {
+    if shared.join("truth/pytorch").exists() && !options.check {
         let references = reference::read_all(&shared.join("truth/pytorch"))?;
         sources.push(Source {
             title: "A larger collection",

@@ -4,6 +4,7 @@ use super::Section;
 use super::compare::Row;
 use super::summary::{markdown, models, totals};
 use anyhow::{Context, Result};
+use std::path::PathBuf;
 
 const HEAD: &str = "\
 # Accuracy
@@ -20,17 +21,25 @@ numbers.
 
 /// Writes the page.
 pub(super) fn write(sections: &[Section]) -> Result<()> {
-    let mut text = HEAD.to_owned();
-    for section in sections {
-        let rows: Vec<&Row> = section.compared.iter().flat_map(|c| &c.rows).collect();
-        let failed: usize = section.compared.iter().map(|c| c.failures.len()).sum();
-        text += &format!("\n## {}\n\n{}\n{}", section.title, section.about, markdown(&totals(&rows)));
-        if failed > 0 {
-            text += &format!("\nNot estimated: {failed}.\n");
-        }
-        text += &format!("\n{}", markdown(&models(&section.compared)));
-    }
-    let path = crate::root().join("docs/accuracy.md");
+    let text = sections.iter().map(section).fold(HEAD.to_owned(), |text, section| text + &section);
     std::fs::create_dir_all(crate::root().join("docs"))?;
-    std::fs::write(&path, text).with_context(|| path.display().to_string())
+    std::fs::write(path(), text).with_context(|| path().display().to_string())
+}
+
+/// Whether the page says of these sections what would be written now.
+pub(super) fn is_current(sections: &[Section]) -> bool {
+    let page = std::fs::read_to_string(path()).unwrap_or_default();
+    page.starts_with(HEAD) && sections.iter().all(|s| page.contains(&section(s)))
+}
+
+fn path() -> PathBuf {
+    crate::root().join("docs/accuracy.md")
+}
+
+fn section(section: &Section) -> String {
+    let rows: Vec<&Row> = section.compared.iter().flat_map(|c| &c.rows).collect();
+    let failed: usize = section.compared.iter().map(|c| c.failures.len()).sum();
+    let failed = if failed > 0 { format!("\nNot estimated: {failed}.\n") } else { String::new() };
+    let (totals, models) = (markdown(&totals(&rows)), markdown(&models(&section.compared)));
+    format!("\n## {}\n\n{}\n{totals}{failed}\n{models}", section.title, section.about)
 }
