@@ -21,7 +21,7 @@ pub use cubecl::{CubeclConfig, CubeclPools};
 pub use cuda_async::CudaAsyncPool;
 pub use exact::ExactAllocator;
 pub use pytorch::{ConfigError, PytorchAllocator, PytorchAllocatorConfig};
-pub use replay::{Failure, Moment, Replay, replay, replay_emptying};
+pub use replay::{Failure, Moment, Replay, ReplayOptions, replay, replay_with};
 pub use tensorflow_limit::{TensorflowMemory, system_reserve};
 
 use memfit_graph::Bytes;
