@@ -49,6 +49,13 @@ pub(crate) fn classify(graph: &Graph, inferred: &Inferred, freeze: &[String]) ->
                 *kind = Stored::Parameter;
             }
         }
+        if matches!(node.op.name(), "Add" | "Mul") {
+            for id in node.inputs.iter().flatten().filter(|id| is_per_channel(graph, **id)) {
+                if let Some(kind @ Stored::Buffer) = &mut kinds[id.index()] {
+                    *kind = Stored::Parameter;
+                }
+            }
+        }
         let demote = |kinds: &mut Vec<Option<Stored>>, i: usize| {
             if let Some(Some(id)) = node.inputs.get(i)
                 && let Some(kind @ Stored::Parameter) = &mut kinds[id.index()]
@@ -67,6 +74,15 @@ pub(crate) fn classify(graph: &Graph, inferred: &Inferred, freeze: &[String]) ->
         }
     }
     kinds
+}
+
+/// One float a channel, which a layer scale or a shift is, however an exporter turned and named it. Three are the colours
+/// that an image is normalized with.
+fn is_per_channel(graph: &Graph, id: memfit_graph::TensorId) -> bool {
+    let declared = &graph.tensor(id).declared;
+    let wide = |s: &memfit_graph::Shape| s.dims().iter().filter(|d| d.known() != Some(1)).count();
+    let elements = declared.shape().filter(|s| wide(s) == 1).and_then(|s| s.elements());
+    declared.dtype().is_some_and(|d| d.is_float()) && elements.is_some_and(|n| n > 4)
 }
 
 /// Rotary and sinusoidal frequencies: stored, but multiplied with positions, which are integers cast to floats. A module
