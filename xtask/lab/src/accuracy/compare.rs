@@ -61,16 +61,20 @@ pub(super) struct Compared {
 /// The exports in the order of preference: those that keep what training needs come first.
 const EXPORTS: [&str; 5] = ["ts_train", "dyn_train_noopt", "dyn_train", "ts_eval", "dyn_eval"];
 
-/// The model's file in a folder: `model.export.onnx`, or `model.onnx`.
-pub(super) fn find(folder: &Path, model: &str, export: Option<&str>) -> Option<(String, PathBuf)> {
-    let plain = (String::new(), folder.join(format!("{model}.onnx")));
-    let named = |export: &str| (export.to_owned(), folder.join(format!("{model}.{export}.onnx")));
-    let mut candidates: Vec<_> = match export {
-        Some(export) => vec![named(export)],
-        None => EXPORTS.iter().map(|e| named(e)).collect(),
-    };
-    candidates.push(plain);
-    candidates.into_iter().find(|(_, path)| path.exists())
+/// The model's files in a folder, `model.export.onnx` or `model.onnx`, the best first, then by name.
+pub(super) fn find(folder: &Path, model: &str) -> Vec<(String, PathBuf)> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<(String, PathBuf)> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let export = name.strip_suffix(".onnx")?.strip_prefix(model)?;
+            let export = if export.is_empty() { export } else { export.strip_prefix('.')? };
+            Some((export.to_owned(), entry.path()))
+        })
+        .collect();
+    let rank = |export: &str| EXPORTS.iter().position(|e| *e == export).unwrap_or(EXPORTS.len());
+    files.sort_by(|(a, _), (b, _)| (rank(a), a).cmp(&(rank(b), b)));
+    files
 }
 
 /// Compares every step of a reference that `wanted` accepts.
@@ -165,7 +169,8 @@ fn plan(reference: &Reference, case: &Case, run: &Run, export: &str) -> Option<P
         weight_decay,
         loss: reference.loss,
         as_fake_tensors: true,
-        assume_batchnorm: export.contains("eval"),
+        // All but the legacy exporter in training mode fold them.
+        assume_batchnorm: !export.starts_with("ts_train"),
         ..Plan::default()
     })
 }

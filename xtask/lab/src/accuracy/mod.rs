@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// The export to read (`ts_eval`) instead of the best one
     #[arg(long)]
     variant: Option<String>,
+    /// Reads every export of a model, not the best one only; implied where docs/accuracy.md is written
+    #[arg(long)]
+    exports: bool,
     /// Shows the steps with the largest errors, with what is alive at their peaks
     #[arg(long, value_name = "N")]
     worst: Option<usize>,
@@ -45,6 +48,19 @@ pub(crate) struct Options {
     no_docs: bool,
 }
 
+impl Options {
+    /// Whether the page is written: not for a choice of steps.
+    fn docs(&self) -> bool {
+        let chosen = !self.filter.is_empty() || self.variant.is_some() || self.shared || self.check;
+        !chosen && !self.no_docs && !self.json
+    }
+
+    /// Whether every export of a model is read.
+    fn exports(&self) -> bool {
+        self.exports || self.check || self.docs()
+    }
+}
+
 /// Where references and the models they are about lie.
 struct Source {
     title: &'static str,
@@ -58,8 +74,21 @@ struct Section {
     title: &'static str,
     about: &'static str,
     compared: Vec<Compared>,
+    /// The same for the other exports of these models, where that was asked for.
+    others: Vec<Compared>,
     /// Models without a file to read.
     absent: Vec<String>,
+}
+
+impl Section {
+    fn all(&self) -> impl Iterator<Item = &Compared> {
+        self.compared.iter().chain(&self.others)
+    }
+
+    /// Steps that could not be estimated.
+    fn failed(&self) -> usize {
+        self.all().map(|c| c.failures.len()).sum()
+    }
 }
 
 /// Prints and writes the tables; whether everything could be estimated.
@@ -79,11 +108,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     for section in &sections {
         print(section, options)?;
     }
-    let chosen = !options.filter.is_empty() || options.variant.is_some() || options.shared;
-    if !chosen && !options.no_docs && !options.json {
+    if options.docs() {
         page::write(&sections)?;
     }
-    Ok(sections.iter().all(|s| s.compared.iter().all(|c| c.failures.is_empty())))
+    Ok(sections.iter().all(|section| section.failed() == 0))
 }
 
 fn sources(options: &Options) -> Result<Vec<Source>> {
@@ -117,13 +145,23 @@ fn sources(options: &Options) -> Result<Vec<Source>> {
 fn compare_all(source: &Source, options: &Options) -> Section {
     let wanted = |key: &str| options.filter.iter().all(|part| key.contains(part.as_str()));
     let mut absent = Vec::new();
-    let mut jobs = Vec::new();
+    let (mut jobs, mut others) = (Vec::new(), Vec::new());
     for reference in &source.references {
-        match compare::find(&source.models, &reference.model, options.variant.as_deref()) {
-            Some((export, path)) => jobs.push((reference, export, path)),
+        let mut files = compare::find(&source.models, &reference.model);
+        if let Some(variant) = &options.variant {
+            files.retain(|(export, _)| export == variant);
+        }
+        let mut of_model = files.into_iter().map(|(export, path)| (reference, export, path));
+        match of_model.next() {
+            Some(best) => jobs.push(best),
             None => absent.push(reference.model.clone()),
         }
+        if options.exports() {
+            others.extend(of_model);
+        }
     }
+    let best = jobs.len();
+    jobs.extend(others);
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
@@ -141,8 +179,9 @@ fn compare_all(source: &Source, options: &Options) -> Section {
         workers.into_iter().flat_map(|w| w.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     done.sort_by_key(|(at, _)| *at);
-    let compared = done.into_iter().map(|(_, compared)| compared).collect();
-    Section { title: source.title, about: source.about, compared, absent }
+    let mut compared: Vec<Compared> = done.into_iter().map(|(_, compared)| compared).collect();
+    let others = compared.split_off(best);
+    Section { title: source.title, about: source.about, compared, others, absent }
 }
 
 fn print(section: &Section, options: &Options) -> Result<()> {
@@ -159,6 +198,9 @@ fn print(section: &Section, options: &Options) -> Result<()> {
         summary::aligned(&summary::models(&section.compared)),
         summary::aligned(&summary::totals(&rows))
     );
+    if !section.others.is_empty() {
+        print!("\nother exports\n{}", summary::aligned(&summary::exports(&section.others)));
+    }
     if let Some(count) = options.worst {
         print_worst(rows, count);
     }
@@ -167,11 +209,11 @@ fn print(section: &Section, options: &Options) -> Result<()> {
             print_holders(&compared.rows);
         }
     }
-    let failed: usize = section.compared.iter().map(|c| c.failures.len()).sum();
+    let failed = section.failed();
     if failed > 0 {
         println!("\nnot estimated: {failed}");
     }
-    for compared in &section.compared {
+    for compared in section.all() {
         // The same reason for every step of a model is told once.
         let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (step, why) in &compared.failures {

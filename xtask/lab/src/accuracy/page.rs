@@ -2,7 +2,7 @@
 
 use super::Section;
 use super::compare::Row;
-use super::summary::{markdown, models, totals};
+use super::summary::{exports, markdown, models, totals};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 
@@ -17,6 +17,11 @@ step (parameters, gradients, optimizer state, activations, inputs); *saved* is w
 Errors are absolute, as a share of the reference: the median, the error that 95 % of the steps do not exceed, the largest, and how
 many are exact to the byte. What a GPU holds on top (driver context, libraries' scratch memory, the allocator's slack) is not in these
 numbers.
+";
+
+const OTHERS: &str = "\
+Above, each model is read from its best export, one that keeps what training needs. Other exports of the same models \
+(`eval`: for inference, batch norms folded and dropout gone; `b1`: a fixed batch of 1; `dyn`: the newer exporter):
 ";
 
 /// Writes the page.
@@ -38,8 +43,11 @@ fn path() -> PathBuf {
 
 fn section(section: &Section) -> String {
     let rows: Vec<&Row> = section.compared.iter().flat_map(|c| &c.rows).collect();
-    let failed: usize = section.compared.iter().map(|c| c.failures.len()).sum();
-    let failed = if failed > 0 { format!("\nNot estimated: {failed}.\n") } else { String::new() };
+    let failed = match section.failed() {
+        0 => String::new(),
+        failed => format!("\nNot estimated: {failed}.\n"),
+    };
     let (totals, models) = (markdown(&totals(&rows)), markdown(&models(&section.compared)));
-    format!("\n## {}\n\n{}\n{totals}{failed}\n{models}", section.title, section.about)
+    let exports = markdown(&exports(&section.others));
+    format!("\n## {}\n\n{}\n{totals}{failed}\n{models}\n{OTHERS}\n{exports}", section.title, section.about)
 }

@@ -94,6 +94,16 @@ pub(super) fn models(all: &[Compared]) -> Vec<Vec<String>> {
     lines
 }
 
+/// By export.
+pub(super) fn exports(all: &[Compared]) -> Vec<Vec<String>> {
+    let mut by: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    for compared in all {
+        by.entry(&compared.export).or_default().extend(&compared.rows);
+    }
+    let head = HEAD.map(str::to_owned).to_vec();
+    std::iter::once(head).chain(by.iter().map(|(export, rows)| line(export, rows))).collect()
+}
+
 /// Columns in line for a terminal: the first to the left, the others to the right.
 pub(super) fn aligned(lines: &[Vec<String>]) -> String {
     let width = |i: usize| lines.iter().filter_map(|l| l.get(i)).map(|c| c.len()).max().unwrap_or(0);
