@@ -108,7 +108,7 @@ impl Device {
 
     /// What the driver keeps of a card nobody's log was found for: the most that was seen on a card like it. On Pascal that
     /// is up to 106 MiB, on Volta 274; from Turing on up to 432 below 8 GiB (GTX 1650), 486 below 32 GiB
-    /// (RTX 5060 Ti), 769 above (A100 80 GB).
+    /// (RTX 5060 Ti), 876 above (A100 80 GB).
     ///
     /// Shared memory: a Jetson AGX Orin of 32 GiB shows 30,622 MiB (6.6 % less, taken as an eighth), and Metal recommends a
     /// working set of two thirds up to 36 GiB, of three quarters above.
@@ -124,7 +124,7 @@ impl Device {
                 Generation::Volta => 280,
                 _ if total < Bytes(8 * Bytes::GIB) => 440,
                 _ if total < Bytes(32 * Bytes::GIB) => 490,
-                _ => 770,
+                _ => 880,
             }),
         }
     }
