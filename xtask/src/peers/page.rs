@@ -11,8 +11,8 @@ pub(super) fn write(lines: &[Line]) -> Result<()> {
         "# Performance\n\n\
          Written by `cargo xtask peers`. All tools ran on the same machine ({}, {cores} cores) in the same minutes, one \
          after the other, on the same model (`{MODEL}`) at batch {BATCH}.\n\n\
-         *Program* is the time from its start to its end (median of {STARTS} starts), *work* the task alone, without \
-         starting and without imports (median of {REPEATS}), *memory* the largest resident size of the process.\n",
+         *Program* is the time from its start to its end (median of up to {STARTS} starts), *work* the task alone, without \
+         starting and without imports (median of up to {REPEATS}), *memory* the largest resident size of the process.\n",
         processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
     );
     let mut task = "";
