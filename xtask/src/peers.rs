@@ -7,7 +7,7 @@ mod page;
 mod watch;
 
 use crate::command::{cargo, output, program, root, shown, succeeds};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use watch::{Watched, watch};
@@ -19,6 +19,9 @@ const BATCH: &str = "32";
 const STARTS: usize = 5;
 /// How often a tool repeats its work inside of one start; the median counts.
 const REPEATS: &str = "5";
+
+/// Lengths of the transformers that show how time grows.
+const NODES: [&str; 4] = ["1250", "2500", "5000", "10000"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -50,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     }
     let release = root().join("target/release");
     let large = root().join("target/large.onnx").to_string_lossy().into_owned();
-    output(&mut call(&release.join("lab"), &["large", &large]))?;
+    output(&mut call(&release.join("lab"), &["make", &large]))?;
 
     let memfit = |arguments: &[&str]| call(&release.join("memfit"), arguments);
     let lab = |work: &str, file: &str, batch: &str| {
@@ -75,19 +78,31 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         line(opening, memfit(&["inspect", &large, "-b", "1"]), lab("inspect", &large, "1"))?,
     ];
     std::fs::remove_file(&large)?;
-    page::write(&lines)?;
+    let mut growth = Vec::new();
+    for nodes in NODES {
+        let path = root().join("target/transformer.onnx").to_string_lossy().into_owned();
+        output(&mut call(&release.join("lab"), &["make", &path, "--nodes", nodes]))?;
+        let (_, _, seconds) = told(&mut lab("estimate", &path, BATCH))?;
+        growth.push((nodes, seconds));
+    }
+    page::write(&lines, &growth)?;
     Ok(true)
 }
 
-/// Watches `start` several times; `work` prints version, answer and seconds between tabs.
+/// Watches `start` several times, and lets `work` tell how long the work alone takes.
 fn line(task: &'static str, mut start: Command, mut work: Command) -> Result<Line> {
     println!("{}", shown(&start));
     let watched = watch(&mut start, STARTS)?;
-    let told = output(&mut work)?;
-    let mut cells = told.trim().split('\t');
-    let mut cell = || cells.next().with_context(|| format!("`{}` printed `{}`", shown(&work), told.trim()));
-    let (tool, answer) = (cell()?.to_owned(), cell()?.to_owned());
-    Ok(Line { task, tool, watched, work: cell()?.parse()?, answer })
+    let (tool, answer, work) = told(&mut work)?;
+    Ok(Line { task, tool, watched, work, answer })
+}
+
+/// Version, answer and seconds, which stand between tabs.
+fn told(work: &mut Command) -> Result<(String, String, f64)> {
+    let printed = output(work)?;
+    let cells: Vec<&str> = printed.trim().split('\t').collect();
+    let [tool, answer, seconds] = cells[..] else { bail!("`{}` printed `{}`", shown(work), printed.trim()) };
+    Ok((tool.to_owned(), answer.to_owned(), seconds.parse()?))
 }
 
 fn call(path: &Path, arguments: &[&str]) -> Command {

@@ -17,10 +17,13 @@ enum Task {
     Parity,
     /// Times the work alone, without the start of a program
     Time(measure::Timed),
-    /// Writes a file with 2 GiB of weights inside, all of them holes
-    Large {
+    /// Writes a file with 2 GiB of weights inside, all of them holes, or a transformer
+    Make {
         /// Where
         path: std::path::PathBuf,
+        /// How many nodes the transformer has
+        #[arg(long)]
+        nodes: Option<usize>,
     },
 }
 
@@ -29,7 +32,7 @@ fn main() -> ExitCode {
         Task::Accuracy(options) => accuracy::run(&options),
         Task::Parity => parity::run(),
         Task::Time(timed) => measure::time(&timed),
-        Task::Large { path } => measure::large(&path),
+        Task::Make { path, nodes } => measure::make(&path, nodes),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

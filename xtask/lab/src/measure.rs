@@ -1,4 +1,4 @@
-//! What `cargo xtask peers` starts: the work alone, without the start of a program, and the file of 2 GiB.
+//! What `cargo xtask peers` starts: the work alone, without the start of a program, and the files for it.
 
 use anyhow::{Result, anyhow, bail};
 use memfit_engine::{Model, Plan};
@@ -19,7 +19,8 @@ pub(crate) struct Timed {
 
 /// Prints version, answer and the median of the seconds, between tabs.
 pub(crate) fn time(timed: &Timed) -> Result<bool> {
-    let binding = Binding { batch: Some(timed.batch), ..Binding::default() };
+    let symbols = [("sequence".to_owned(), 128)].into();
+    let binding = Binding { batch: Some(timed.batch), symbols, ..Binding::default() };
     let work: fn(&Path, &Binding) -> Result<String, Vec<Problem>> = match &*timed.work {
         "inspect" => inspect,
         "estimate" => estimate,
@@ -37,9 +38,12 @@ pub(crate) fn time(timed: &Timed) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes the file of 2 GiB.
-pub(crate) fn large(path: &Path) -> Result<bool> {
-    memfit_bench_models::write_large(path, 2 << 30)?;
+/// Writes the file of 2 GiB, or a transformer with so many nodes.
+pub(crate) fn make(path: &Path, nodes: Option<usize>) -> Result<bool> {
+    match nodes {
+        Some(nodes) => std::fs::write(path, memfit_bench_models::transformer(nodes))?,
+        None => memfit_bench_models::write_large(path, 2 << 30)?,
+    }
     Ok(true)
 }
 

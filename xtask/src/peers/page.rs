@@ -4,8 +4,8 @@ use super::{BATCH, Line, MODEL, REPEATS, STARTS};
 use crate::command::root;
 use anyhow::{Context, Result};
 
-/// Writes the page and shows its table.
-pub(super) fn write(lines: &[Line]) -> Result<()> {
+/// Writes the page and shows its tables. `growth` is nodes and seconds of transformers.
+pub(super) fn write(lines: &[Line], growth: &[(&str, f64)]) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut text = format!(
         "# Performance\n\n\
@@ -27,6 +27,12 @@ pub(super) fn write(lines: &[Line]) -> Result<()> {
             line.watched.resident_kib.map_or("-".to_owned(), |kib| format!("{} MiB", kib.div_ceil(1024)));
         let (program, work) = (seconds(line.watched.seconds), seconds(line.work));
         table += &format!("| {} | {program} | {work} | {memory} | {} |\n", line.tool, line.answer);
+    }
+    table += "\n## Growth\n\nReading and estimating a transformer (batch 32, sequence 128) in ";
+    table += "memfit, the work alone.\n\n| nodes | work | for a node |\n| ---: | ---: | ---: |\n";
+    for (nodes, work) in growth {
+        let each = work / nodes.parse::<f64>()?;
+        table += &format!("| {nodes} | {} | {:.1} µs |\n", seconds(*work), each * 1e6);
     }
     println!("{table}");
     text += &table;
