@@ -175,31 +175,3 @@ fn absurd_requests_are_out_of_memory_everywhere() {
         assert!(a.allocate(Bytes(1)).is_ok(), "{}", a.name());
     }
 }
-
-#[test]
-#[ignore = "prints how long 100,000 events take"]
-fn time_of_100_000_events() {
-    for settings in ["", "expandable_segments:True"] {
-        let config = PytorchAllocatorConfig::within(Bytes(24 << 30)).apply(settings).unwrap();
-        for a in [
-            &mut PytorchAllocator::new(config) as &mut dyn Allocator,
-            &mut BfcAllocator::new(BfcConfig::within(Bytes(24 << 30))),
-        ] {
-            let (mut live, mut state) = (Vec::new(), 1_u64);
-            let begin = std::time::Instant::now();
-            for _ in 0..100_000 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let random = state >> 33;
-                if live.len() < 2000 || random % 2 == 0 {
-                    let bytes = 1 << (9 + random % 17);
-                    live.push(a.allocate(Bytes(bytes + random % bytes)).unwrap());
-                } else {
-                    let block = live.swap_remove(usize::try_from(random / 2).unwrap() % live.len());
-                    a.free(block);
-                }
-                let _ = (a.usage(), a.largest_free());
-            }
-            println!("{} {settings}: {:?}, {:?}", a.name(), begin.elapsed(), a.usage());
-        }
-    }
-}

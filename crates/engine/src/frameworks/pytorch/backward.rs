@@ -159,7 +159,7 @@ impl<M: Machine> Backward<'_, M> {
         for (shape, dtype) in node.workspace.iter().filter(|_| !self.options.as_fake_tensors) {
             scratch.push(self.machine.tape().new_storage(shape, *dtype, Category::Workspace, node.function));
         }
-        if WANT_CONTIGUOUS.contains(&node.function) && !is_plain(&first) {
+        if WANT_CONTIGUOUS.contains(&node.function) && !strides::is_plain(&first.shape, &first.strides) {
             scratch.push(self.tape().new_storage(
                 &first.shape,
                 first.dtype,
@@ -233,7 +233,7 @@ impl<M: Machine> Backward<'_, M> {
             Grad::Pass => self.shared(first, first.shape.clone(), first.strides.clone()),
             Grad::Narrow { .. } => self.shared(first, meta.shape.clone(), first.strides.clone()),
             Grad::Expand => {
-                let strides = expanded(first, &meta.shape);
+                let strides = strides::expand_reduced(&first.shape, &first.strides, &meta.shape);
                 self.shared(first, meta.shape.clone(), strides)
             }
             Grad::Unview if node.outputs.len() > 1 => {
@@ -381,27 +381,6 @@ impl<M: Machine> Backward<'_, M> {
         };
         self.leaves[leaf].grad = Some(storage);
     }
-}
-
-/// Contiguous, or dense with the channels innermost.
-fn is_plain(g: &Gradient) -> bool {
-    strides::is_contiguous(&g.shape, &g.strides)
-        || (g.shape.len() >= 4 && g.strides.get(1) == Some(&1) && strides::is_dense(&g.shape, &g.strides))
-}
-
-/// The strides of a reduced gradient seen at the input's shape: zero along the reduced axes.
-fn expanded(g: &Gradient, shape: &[u64]) -> Dims {
-    if g.shape.len() == shape.len() {
-        return strides::expand(&g.shape, &g.strides, shape);
-    }
-    let mut rest = g.shape.iter().zip(&g.strides).peekable();
-    shape
-        .iter()
-        .map(|dim| match rest.next_if(|(have, _)| *have == dim) {
-            Some((_, stride)) => *stride,
-            None => 0,
-        })
-        .collect()
 }
 
 #[cfg(test)]

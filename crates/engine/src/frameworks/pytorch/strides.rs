@@ -107,6 +107,26 @@ pub(super) fn expand(shape: &[u64], strides: &[u64], new: &[u64]) -> Dims {
         .collect()
 }
 
+/// The strides of a reduced tensor seen at the shape before the reduction: zero along the reduced axes.
+pub(super) fn expand_reduced(shape: &[u64], strides: &[u64], new: &[u64]) -> Dims {
+    if shape.len() == new.len() {
+        return expand(shape, strides, new);
+    }
+    let mut rest = shape.iter().zip(strides).peekable();
+    new.iter()
+        .map(|dim| match rest.next_if(|(have, _)| *have == dim) {
+            Some((_, stride)) => *stride,
+            None => 0,
+        })
+        .collect()
+}
+
+/// Contiguous, or dense with the channels innermost.
+pub(super) fn is_plain(shape: &[u64], strides: &[u64]) -> bool {
+    is_contiguous(shape, strides)
+        || (shape.len() >= 4 && strides.get(1) == Some(&1) && is_dense(shape, strides))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
