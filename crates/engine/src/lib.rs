@@ -8,6 +8,7 @@ pub mod allocators;
 pub mod devices;
 mod estimate;
 pub mod frameworks;
+mod host;
 mod model;
 pub mod optimizers;
 mod parameters;

@@ -35,16 +35,11 @@ impl Runner<'_> {
         }
     }
 
-    /// Whether a tensor is a Python value on the host: an integer that folded completely.
-    fn is_host(&self, id: TensorId) -> bool {
-        self.inferred.dtype(id).is_integer() && self.inferred.value(id).is_some()
-    }
-
     /// Runs one operator.
     pub(super) fn node(&mut self, node: &Node) {
         let layer = self.layer(node);
         self.tape.memory.layer = layer;
-        if !node.outputs.is_empty() && node.outputs.iter().flatten().all(|id| self.is_host(*id)) {
+        if !node.outputs.is_empty() && node.outputs.iter().flatten().all(|id| self.host[id.index()]) {
             return self.release_inputs(node);
         }
         let refs: SmallVec<[Option<TensorRef>; 4]> =

@@ -67,6 +67,8 @@ struct Runner<'a> {
     inferred: &'a Inferred,
     plan: &'a Plan,
     tape: Tape,
+    /// By graph tensor, whether it is a Python number.
+    host: Vec<bool>,
     /// By graph tensor.
     values: Vec<Option<TensorRef>>,
     /// Remaining uses by graph tensor, Python's names included.
@@ -91,6 +93,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         inferred,
         plan,
         tape: Tape::new(plan.precision.autocast(), training),
+        host: Vec::new(),
         values: vec![None; graph.tensors.len()],
         uses: uses(graph),
         releases: names::releases(graph, inferred),

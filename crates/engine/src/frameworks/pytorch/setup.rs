@@ -4,6 +4,7 @@ use super::backward::Leaf;
 use super::tape::{Edge, Tensor};
 use super::{Runner, StoredTensor, step_config, strides};
 use crate::Category;
+use crate::host;
 use crate::optimizers::{self, Parameter};
 use crate::parameters::{Stored, classify};
 use memfit_graph::{Bytes, DType, Problem, TensorId};
@@ -57,7 +58,13 @@ impl Runner<'_> {
 
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.
     pub(super) fn set_up(&mut self, training: bool) -> (Vec<Leaf>, Vec<StoredTensor>) {
-        let kinds = classify(self.graph, self.inferred, &self.plan.freeze);
+        let mut kinds = classify(self.graph, self.inferred, &self.plan.freeze);
+        self.host = host::tensors(self.graph, self.inferred, &kinds);
+        for (kind, on_host) in kinds.iter_mut().zip(&self.host) {
+            if *on_host && kind.is_some() {
+                *kind = Some(Stored::Number);
+            }
+        }
         let first_use = self.first_use();
         let (mut leaves, mut stored) = (Vec::new(), Vec::new());
         for (i, kind) in kinds.iter().enumerate() {
