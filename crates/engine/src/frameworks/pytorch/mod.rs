@@ -1,7 +1,7 @@
 //! PyTorch on CUDA: eager mode, autograd, autocast, `torch.optim`.
 //!
-//! The step is run call by call without computing anything: forward in graph order ([`tape`]), the loss ([`loss`]),
-//! backward as the autograd engine would ([`backward`]), then the optimizer. Rules are those of PyTorch 2.15.
+//! The step is run call by call without computing anything: forward in graph order (`tape`), the loss (`loss`),
+//! backward as the autograd engine would (`backward`), then the optimizer. Rules are those of PyTorch 2.15.
 
 mod backward;
 mod checkpoint;
