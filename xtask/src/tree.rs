@@ -17,6 +17,7 @@ struct Rule {
 const RULES: &[Rule] = &[
     Rule { package: "memfit-graph", core: true, may_use: &[] },
     Rule { package: "memfit-onnx", core: true, may_use: &["memfit-graph"] },
+    Rule { package: "memfit-keras", core: true, may_use: &["memfit-graph"] },
     Rule { package: "memfit-engine", core: true, may_use: &["memfit-graph"] },
     Rule { package: "memfit-report", core: true, may_use: &["memfit-graph", "memfit-engine"] },
     Rule {

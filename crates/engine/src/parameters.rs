@@ -6,7 +6,7 @@
 //! carry names that no module has (`val_12`, `/layer/Constant_output_0`), but a weight that an exporter transposed does too.
 
 use memfit_graph::ops::rnn::Rnn;
-use memfit_graph::{Graph, Inferred, Role};
+use memfit_graph::{Graph, Inferred, Role, Variable};
 
 /// What a stored tensor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,15 @@ pub(crate) fn classify(graph: &Graph, inferred: &Inferred, freeze: &[String]) ->
         }
     }
     demote_frequencies(graph, inferred, &mut kinds);
+    // What the format says stands above what use and name suggest.
+    for (kind, tensor) in kinds.iter_mut().zip(&graph.tensors).filter(|(kind, _)| kind.is_some()) {
+        *kind = match tensor.variable {
+            Some(Variable::Trainable) => Some(Stored::Parameter),
+            Some(Variable::Frozen) => Some(Stored::Frozen),
+            Some(Variable::State) => Some(Stored::Buffer),
+            None => *kind,
+        };
+    }
     for (kind, tensor) in kinds.iter_mut().zip(&graph.tensors) {
         if *kind == Some(Stored::Parameter) && freeze.iter().any(|glob| matches(glob, &tensor.name)) {
             *kind = Some(Stored::Frozen);
@@ -266,6 +275,24 @@ mod tests {
                 Stored::Number,
             ]
         );
+    }
+
+    #[test]
+    fn what_the_format_says_stands() {
+        use memfit_graph::Variable;
+        let mut g = Graph::default();
+        let mut add = |name: &str, variable| {
+            let ty = Type::tensor(DType::Float32, Shape::from([1]));
+            let id = g.add_tensor(name, ty, Role::Initializer);
+            g.tensors[id.index()].variable = Some(variable);
+        };
+        add("dense/bias", Variable::Trainable);
+        add("val_3", Variable::Trainable);
+        add("dense/kernel", Variable::Frozen);
+        add("norm/moving_mean", Variable::State);
+        let inferred = memfit_graph::infer(&g, &memfit_graph::Binding::default()).unwrap();
+        let kinds: Vec<_> = classify(&g, &inferred, &["val*".into()]).into_iter().flatten().collect();
+        assert_eq!(kinds, [Stored::Parameter, Stored::Frozen, Stored::Frozen, Stored::Buffer]);
     }
 
     #[test]

@@ -38,6 +38,17 @@ pub enum Role {
     Intermediate,
 }
 
+/// What a stored tensor is to training, where the file says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// Trained.
+    Trainable,
+    /// Trainable, but switched off by the user (`layer.trainable = False`).
+    Frozen,
+    /// State that is never trained: a running mean, a table.
+    State,
+}
+
 /// An edge of the graph.
 #[derive(Clone, Debug)]
 pub struct Tensor {
@@ -49,6 +60,8 @@ pub struct Tensor {
     pub role: Role,
     /// The elements of a small constant that shapes may depend on.
     pub value: Option<Arc<Value>>,
+    /// What it is to training, where the format says so; else that follows from how it is used.
+    pub variable: Option<Variable>,
 }
 
 /// One operator with its edges.
@@ -89,7 +102,7 @@ impl Graph {
     /// Adds a tensor.
     pub fn add_tensor(&mut self, name: impl Into<Arc<str>>, declared: Type, role: Role) -> TensorId {
         let id = TensorId(u32::try_from(self.tensors.len()).unwrap_or(u32::MAX));
-        self.tensors.push(Tensor { name: name.into(), declared, role, value: None });
+        self.tensors.push(Tensor { name: name.into(), declared, role, value: None, variable: None });
         id
     }
 

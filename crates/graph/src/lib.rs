@@ -31,7 +31,7 @@ pub use context::{Infer, Step};
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{OpError, Problem};
-pub use graph::{Graph, Node, NodeId, Role, Tensor, TensorId};
+pub use graph::{Graph, Node, NodeId, Role, Tensor, TensorId, Variable};
 pub use infer::{Inferred, infer};
 pub use lowering::{
     Autocast, Call, Grad, Lowering, Operand, OutDtype, OutState, Output, Place, Saved, TensorState, View,

@@ -1,0 +1,386 @@
+//! Functional models: layers that call each other, in the two forms that Keras writes.
+//!
+//! Keras 3: a node holds `args` and `kwargs` in which tensors are `{"class_name": "__keras_tensor__", "config": {"shape", "dtype",
+//! "keras_history": [layer, node, tensor]}}` (keras/src/models/functional.py, `serialize_node`). Keras 2: a node is a structure of
+//! `[layer, node, tensor, kwargs]` (engine/functional.py, `get_network_config`). Both may stand in one file's nested models.
+
+use crate::Recorded;
+use crate::arguments::{Argument, Arguments};
+use crate::builder::{Builder, Flow, Request};
+use crate::model::Item;
+use crate::object::Object;
+use crate::reader::Reader;
+use memfit_graph::Problem;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Output `tensor` of call `node` of layer `layer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Reference {
+    layer: usize,
+    node: usize,
+    tensor: usize,
+}
+
+/// A call as the file writes it: its arguments, and what their tensors are.
+#[derive(Debug)]
+struct Pending {
+    arguments: Arguments,
+    tensors: Vec<Reference>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    item: Item,
+    calls: Vec<Pending>,
+}
+
+/// A functional model.
+#[derive(Debug)]
+pub(crate) struct Functional {
+    entries: Vec<Entry>,
+    inputs: Vec<Reference>,
+    outputs: Vec<Reference>,
+    recorded: HashMap<Reference, Recorded>,
+}
+
+/// Reads nodes: names become references, and what the file records of a tensor is kept.
+struct Nodes<'a> {
+    by_name: BTreeMap<&'a str, usize>,
+    recorded: HashMap<Reference, Recorded>,
+    tensors: Vec<Reference>,
+}
+
+impl Functional {
+    /// Reads the config of a functional model.
+    pub(crate) fn read(
+        config: &Value,
+        reader: &Reader<'_>,
+        within: bool,
+        path: &str,
+    ) -> Result<Functional, Vec<Problem>> {
+        let problem = |place: &str, message: String| Problem::new(join(path, place), message);
+        let no_layers = || vec![problem("", "expected a list `layers` in its config".into())];
+        let layers = config.get("layers").and_then(Value::as_array).ok_or_else(no_layers)?;
+        let mut problems = Vec::new();
+        let mut entries: Vec<Entry> = Vec::with_capacity(layers.len());
+        let mut objects = Vec::with_capacity(layers.len());
+        for (i, layer) in layers.iter().enumerate() {
+            let object = match Object::read(layer) {
+                Ok(object) => object,
+                Err(message) => {
+                    problems.push(problem(&format!("layer {i}"), message));
+                    continue;
+                }
+            };
+            let name = object.name();
+            match Item::read(&object, reader, within, &join(path, name)) {
+                Ok(item) => {
+                    entries.push(Entry { name: name.to_owned(), item, calls: Vec::new() });
+                    objects.push(object);
+                }
+                Err(found) => problems.extend(found),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let mut by_name = BTreeMap::new();
+        for (i, object) in objects.iter().enumerate() {
+            if by_name.insert(object.name(), i).is_some() {
+                problems.push(problem(object.name(), "two layers have this name".into()));
+            }
+        }
+        let mut nodes = Nodes { by_name, recorded: HashMap::new(), tensors: Vec::new() };
+        for (entry, object) in entries.iter_mut().zip(&objects) {
+            let inbound = object.raw.get("inbound_nodes").and_then(Value::as_array);
+            for node in inbound.into_iter().flatten() {
+                match nodes.node(node) {
+                    Ok(call) => entry.calls.push(call),
+                    Err(message) => problems.push(problem(&entry.name, message)),
+                }
+            }
+        }
+        let mut ends = |key: &str| {
+            let found = nodes.references(config.get(key).unwrap_or(&Value::Null));
+            found.unwrap_or_else(|message| {
+                problems.push(problem("", format!("{key}: {message}")));
+                Vec::new()
+            })
+        };
+        let (inputs, outputs) = (ends("input_layers"), ends("output_layers"));
+        if problems.is_empty() && (inputs.is_empty() || outputs.is_empty()) {
+            problems.push(problem("", "expected `input_layers` and `output_layers` in its config".into()));
+        }
+        let recorded = nodes.recorded;
+        for reference in
+            entries.iter().flat_map(|e| &e.calls).flat_map(|c| &c.tensors).chain(&inputs).chain(&outputs)
+        {
+            let Reference { layer, node, .. } = *reference;
+            let entry = &entries[layer];
+            let calls = if matches!(entry.item, Item::Input { .. }) { 1 } else { entry.calls.len() };
+            if node >= calls {
+                problems.push(problem(&entry.name, format!("its call {node} is read, but it has {calls}")));
+            }
+        }
+        if problems.is_empty() {
+            Ok(Functional { entries, inputs, outputs, recorded })
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// The input layers with the names and specs that they declare.
+    pub(crate) fn declared_inputs(&self) -> Vec<(String, crate::spec::Spec)> {
+        let entry = |r: &Reference| match &self.entries[r.layer].item {
+            Item::Input { spec } => Some((self.entries[r.layer].name.clone(), spec.clone())),
+            _ => None,
+        };
+        self.inputs.iter().filter_map(entry).collect()
+    }
+
+    /// How many tensors the model is called on.
+    pub(crate) fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Calls every layer on `inputs`, in an order in which each comes after what it reads.
+    pub(crate) fn run(&mut self, builder: &mut Builder<'_>, path: &str, inputs: &[Flow]) -> Vec<Flow> {
+        let mut made: HashMap<Reference, Flow> = HashMap::new();
+        for (reference, flow) in self.inputs.iter().zip(inputs) {
+            made.insert(*reference, flow.clone());
+        }
+        let mut wanted: HashMap<(usize, usize), usize> = HashMap::new();
+        let mut readers: HashMap<(usize, usize), Vec<(usize, usize)>> = HashMap::new();
+        let mut waiting: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut ready = BTreeSet::new();
+        for (layer, entry) in self.entries.iter().enumerate() {
+            for (node, call) in entry.calls.iter().enumerate() {
+                let sources: BTreeSet<(usize, usize)> = call
+                    .tensors
+                    .iter()
+                    .filter(|r| !made.contains_key(*r))
+                    .map(|r| (r.layer, r.node))
+                    .collect();
+                for reference in &call.tensors {
+                    let count = wanted.entry((reference.layer, reference.node)).or_default();
+                    *count = (*count).max(reference.tensor + 1);
+                }
+                for source in &sources {
+                    readers.entry(*source).or_default().push((layer, node));
+                }
+                if sources.is_empty() {
+                    ready.insert((layer, node));
+                } else {
+                    waiting.insert((layer, node), sources.len());
+                }
+            }
+        }
+        while let Some((layer, node)) = ready.pop_first() {
+            let entry = &mut self.entries[layer];
+            let call = &entry.calls[node];
+            let tensors: Vec<Flow> = call.tensors.iter().filter_map(|r| made.get(r).cloned()).collect();
+            let outputs = if tensors.len() < call.tensors.len() {
+                // The missing ones were reported where they should have been made.
+                Vec::new()
+            } else {
+                let count = wanted.get(&(layer, node)).copied().unwrap_or(1).min(MAX_OUTPUTS);
+                let recorded =
+                    (0..count).map(|tensor| self.recorded.get(&Reference { layer, node, tensor }).cloned());
+                let request = Request {
+                    path: &join(path, &entry.name),
+                    arguments: call.arguments.clone(),
+                    tensors,
+                    recorded: recorded.collect(),
+                };
+                entry.item.call(builder, request)
+            };
+            for (tensor, flow) in outputs.into_iter().enumerate() {
+                made.insert(Reference { layer, node, tensor }, flow);
+            }
+            for reader in readers.remove(&(layer, node)).unwrap_or_default() {
+                if let Some(left) = waiting.get_mut(&reader) {
+                    *left -= 1;
+                    if *left == 0 {
+                        waiting.remove(&reader);
+                        ready.insert(reader);
+                    }
+                }
+            }
+        }
+        if let Some((layer, _)) = waiting.keys().next() {
+            let name = join(path, &self.entries[*layer].name);
+            builder.problem(
+                &name,
+                "",
+                "the layer depends on its own output, or on an input that the model does not list",
+            );
+        }
+        let outputs: Vec<Flow> = self.outputs.iter().filter_map(|r| made.get(r).cloned()).collect();
+        if outputs.len() < self.outputs.len() && builder.problems.is_empty() {
+            builder.problem(path, "", "an output of the model is never made");
+        }
+        outputs
+    }
+}
+
+/// A layer gives at most this many tensors.
+const MAX_OUTPUTS: usize = 4096;
+
+impl<'a> Nodes<'a> {
+    fn node(&mut self, node: &'a Value) -> Result<Pending, String> {
+        self.tensors.clear();
+        let arguments = match node {
+            Value::Object(object) if object.contains_key("args") || object.contains_key("kwargs") => {
+                let positional = match object.get("args") {
+                    Some(Value::Array(args)) => {
+                        args.iter().map(|a| self.argument(a)).collect::<Result<_, _>>()?
+                    }
+                    _ => Vec::new(),
+                };
+                let named = match object.get("kwargs") {
+                    Some(Value::Object(named)) => named
+                        .iter()
+                        .map(|(k, v)| Ok((k.clone(), self.argument(v)?)))
+                        .collect::<Result<_, String>>()?,
+                    _ => BTreeMap::new(),
+                };
+                Arguments { positional, named }
+            }
+            legacy => {
+                let mut named = BTreeMap::new();
+                let first = self.legacy(legacy, &mut named)?;
+                let first = match first {
+                    Argument::List(mut list) if list.len() == 1 => list.remove(0),
+                    first => first,
+                };
+                Arguments { positional: vec![first], named }
+            }
+        };
+        Ok(Pending { arguments, tensors: std::mem::take(&mut self.tensors) })
+    }
+
+    /// The structure of `[layer, node, tensor, kwargs]` that Keras 2 writes, which also gives the call its named arguments.
+    fn legacy(
+        &mut self,
+        value: &'a Value,
+        named: &mut BTreeMap<String, Argument>,
+    ) -> Result<Argument, String> {
+        let Value::Array(list) = value else {
+            return match value {
+                Value::Object(map) => {
+                    let map = map.iter().map(|(k, v)| Ok((k.clone(), self.legacy(v, named)?)));
+                    Ok(Argument::Map(map.collect::<Result<_, String>>()?))
+                }
+                other => Ok(Argument::Json(other.clone())),
+            };
+        };
+        if let [Value::String(name), Value::Number(node), rest @ ..] = &list[..] {
+            if let Some(Value::Object(kwargs)) = rest.get(1) {
+                for (key, value) in kwargs {
+                    let value = self.keyword(value)?;
+                    named.insert(key.clone(), value);
+                }
+            }
+            if name == "_CONSTANT_VALUE" {
+                return Ok(Argument::Json(rest.first().cloned().unwrap_or_default()));
+            }
+            let index = rest.first().and_then(Value::as_u64).unwrap_or(0);
+            return self.reference(name, node.as_u64(), Some(index)).map(|r| self.tensor(r));
+        }
+        list.iter().map(|v| self.legacy(v, named)).collect::<Result<_, _>>().map(Argument::List)
+    }
+
+    /// A named argument of Keras 2, in which `[layer, node, tensor]` is a tensor where there is such a layer.
+    fn keyword(&mut self, value: &'a Value) -> Result<Argument, String> {
+        match value {
+            Value::Array(list) => match &list[..] {
+                [Value::String(name), Value::Number(node), Value::Number(tensor), ..]
+                    if self.by_name.contains_key(name.as_str()) =>
+                {
+                    self.reference(name, node.as_u64(), tensor.as_u64()).map(|r| self.tensor(r))
+                }
+                [Value::String(name), Value::Number(_), constant] if name == "_CONSTANT_VALUE" => {
+                    Ok(Argument::Json(constant.clone()))
+                }
+                list if list.iter().any(Value::is_array) => {
+                    list.iter().map(|v| self.keyword(v)).collect::<Result<_, _>>().map(Argument::List)
+                }
+                _ => Ok(Argument::Json(value.clone())),
+            },
+            other => Ok(Argument::Json(other.clone())),
+        }
+    }
+
+    /// An argument of Keras 3.
+    fn argument(&mut self, value: &'a Value) -> Result<Argument, String> {
+        match value {
+            Value::Array(list) => {
+                list.iter().map(|v| self.argument(v)).collect::<Result<_, _>>().map(Argument::List)
+            }
+            Value::Object(object) => {
+                let config = object.get("config").unwrap_or(&Value::Null);
+                match object.get("class_name").and_then(Value::as_str) {
+                    Some("__keras_tensor__") => {
+                        let history = config.get("keras_history").and_then(Value::as_array);
+                        let Some([Value::String(name), node, tensor]) = history.map(|h| &h[..]) else {
+                            return Err("expected a tensor's `keras_history`".into());
+                        };
+                        let reference = self.reference(name, node.as_u64(), tensor.as_u64())?;
+                        if let Some(recorded) = Recorded::read(config) {
+                            self.recorded.insert(reference, recorded);
+                        }
+                        Ok(self.tensor(reference))
+                    }
+                    Some(_) => Ok(Argument::Json(value.clone())),
+                    None => {
+                        let map = object.iter().map(|(k, v)| Ok((k.clone(), self.argument(v)?)));
+                        Ok(Argument::Map(map.collect::<Result<_, String>>()?))
+                    }
+                }
+            }
+            other => Ok(Argument::Json(other.clone())),
+        }
+    }
+
+    fn tensor(&mut self, reference: Reference) -> Argument {
+        self.tensors.push(reference);
+        Argument::Tensor(self.tensors.len() - 1)
+    }
+
+    fn reference(&self, name: &str, node: Option<u64>, tensor: Option<u64>) -> Result<Reference, String> {
+        let layer =
+            *self.by_name.get(name).ok_or_else(|| format!("it reads from `{name}`, which is no layer"))?;
+        let index = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok()).filter(|n| *n < 1 << 32);
+        match (index(node), index(tensor)) {
+            (Some(node), Some(tensor)) if tensor < MAX_OUTPUTS => Ok(Reference { layer, node, tensor }),
+            _ => Err(format!("it reads from `{name}` by numbers that are none")),
+        }
+    }
+
+    /// `input_layers` and `output_layers`: one reference, a list of them, or a dict.
+    fn references(&self, value: &Value) -> Result<Vec<Reference>, String> {
+        match value {
+            Value::Array(list) => match &list[..] {
+                [Value::String(name), node, tensor] => {
+                    self.reference(name, node.as_u64(), tensor.as_u64()).map(|r| vec![r])
+                }
+                list => Ok(list.iter().map(|v| self.references(v)).collect::<Result<Vec<_>, _>>()?.concat()),
+            },
+            Value::Object(map) => {
+                Ok(map.values().map(|v| self.references(v)).collect::<Result<Vec<_>, _>>()?.concat())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// A path below another.
+pub(crate) fn join(path: &str, name: &str) -> String {
+    match (path, name) {
+        ("", name) => name.to_owned(),
+        (path, "") => path.to_owned(),
+        (path, name) => format!("{path}/{name}"),
+    }
+}

@@ -1,0 +1,76 @@
+//! From the text of a config to a graph.
+
+use crate::Model;
+use crate::builder::Builder;
+use crate::container::Text;
+use crate::layer::Keras;
+use crate::model::{Model as Structure, keras_of};
+use crate::object::Object;
+use crate::options::Options;
+use crate::reader::Reader;
+use memfit_graph::Problem;
+use serde_json::Value;
+
+pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Problem>> {
+    let root = parse(&text.json).map_err(|problem| vec![problem])?;
+    let root = unwrap(root);
+    let object = Object::read(&root).map_err(|_| {
+        let hint = "model.to_json() writes one; a file of weights or of tensors alone holds no architecture";
+        vec![Problem::new("file", "expected a Keras model's config, found other JSON").hint(hint)]
+    })?;
+    let keras = keras_of(&root, text.version.as_deref());
+    let reader = Reader { keras, options, depth: 0 };
+    let mut structure = Structure::read(&object, &reader, true, "")?;
+    let mut builder = Builder::new(options);
+    let inputs = structure.declared_inputs(&builder).map_err(|problem| vec![problem])?;
+    let inputs: Vec<_> = inputs.into_iter().map(|(name, spec)| builder.input(&name, spec)).collect();
+    let outputs = structure.run(&mut builder, "", &inputs);
+    builder.graph.outputs = outputs.iter().map(|f| f.id).collect();
+    builder.graph.name = object.name().to_owned();
+    if !builder.problems.is_empty() {
+        return Err(builder.problems);
+    }
+    let custom: Vec<String> =
+        builder.uncounted.iter().map(|(path, class)| format!("{path} ({class})")).collect();
+    let version = text.version.as_deref().or_else(|| root.get("keras_version").and_then(Value::as_str));
+    let producer = match (version, keras) {
+        (Some(version), _) => format!("keras {version}"),
+        (None, Keras::V2) => "keras 2".into(),
+        (None, Keras::V3) => "keras 3".into(),
+    };
+    Ok(Model {
+        graph: builder.graph,
+        producer,
+        keras: Some(keras),
+        layers: builder.summaries,
+        warnings: custom.iter().map(|c| uncounted(c)).collect(),
+        custom,
+    })
+}
+
+fn uncounted(layer: &str) -> Problem {
+    let name = layer.split(" (").next().unwrap_or(layer);
+    Problem::new(layer, "not one of Keras' own layers, so its parameters are not counted")
+        .hint(format!("give their number: --layer {name}:params=1000"))
+}
+
+/// Parses the text. The parser bounds the depth of nesting.
+fn parse(json: &[u8]) -> Result<Value, Problem> {
+    let json = json.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(json);
+    serde_json::from_slice(json)
+        .map_err(|error| Problem::new("file", format!("its config is no JSON: {error}")))
+}
+
+/// A text that is JSON once more (`json.dump(model.to_json())`), or a model below `model_config`.
+fn unwrap(root: Value) -> Value {
+    let root = match &root {
+        Value::String(text) => serde_json::from_str(text).unwrap_or(root),
+        _ => root,
+    };
+    match root {
+        Value::Object(mut map) if !map.contains_key("class_name") && map.contains_key("model_config") => {
+            map.remove("model_config").unwrap_or_default()
+        }
+        root => root,
+    }
+}

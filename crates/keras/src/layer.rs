@@ -1,0 +1,230 @@
+//! What a layer says of itself, and a layer call as a node of the graph.
+//!
+//! A call is one [`Op`]: its inputs are the tensors of the call in Keras' order, then the layer's variables. Everything that how a
+//! framework composes the layer depends on stays readable here: the layer's own config, the dtype policy, the version of
+//! Keras that wrote the file, the arguments of this call.
+
+use crate::arguments::Arguments;
+use crate::policy::Policy;
+use crate::spec::Spec;
+use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, TensorType, Type, Variable};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// The version of Keras that wrote the file. The same layer is composed differently by each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Keras {
+    V2,
+    V3,
+}
+
+/// What every layer has.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Its class; a custom layer's carries its package (`lab>Scale`).
+    pub class: String,
+    /// Its name in its model.
+    pub name: String,
+    /// Whether its variables are trained, unless it says otherwise of some.
+    pub trainable: bool,
+    /// What it computes in and keeps.
+    pub policy: Policy,
+    /// Who wrote the file.
+    pub keras: Keras,
+}
+
+/// A variable that a layer makes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Weight {
+    /// Its name below the layer's: `kernel`.
+    pub name: String,
+    /// Dims.
+    pub shape: Vec<u64>,
+    /// Element type.
+    pub dtype: DType,
+    /// Whether it is trained, frozen, or state.
+    pub variable: Variable,
+}
+
+/// One call of a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The layer.
+    pub facts: &'a Facts,
+    /// What it is called on.
+    pub arguments: &'a Arguments,
+}
+
+impl Call<'_> {
+    /// The dtype of the arithmetic.
+    pub fn compute(&self) -> DType {
+        self.facts.policy.compute
+    }
+
+    /// The dtype that an input has after the layer cast it.
+    pub fn cast(&self, dtype: DType) -> DType {
+        self.facts.policy.cast(dtype)
+    }
+
+    /// A trained variable in the policy's dtype.
+    pub fn weight(&self, name: &str, shape: impl Into<Vec<u64>>) -> Weight {
+        let dtype = self.facts.policy.variable;
+        Weight { name: name.into(), shape: shape.into(), dtype, variable: Variable::Trainable }
+    }
+
+    /// A variable that is never trained.
+    pub fn state(&self, name: &str, shape: impl Into<Vec<u64>>) -> Weight {
+        Weight { variable: Variable::State, ..self.weight(name, shape) }
+    }
+
+    /// A result of the layer's arithmetic.
+    pub fn output(&self, dims: impl IntoIterator<Item = memfit_graph::Dim>) -> Spec {
+        Spec::new(dims.into_iter().collect(), self.compute())
+    }
+
+    /// An input as the layer sees it, after its cast.
+    pub fn seen(&self, spec: &Spec) -> Spec {
+        Spec { dtype: self.cast(spec.dtype), ..spec.clone() }
+    }
+}
+
+/// A layer with its configuration. See [`crate::layers`] for how a file of a layer is made.
+pub trait Layer: Debug + Send + Sync {
+    /// The variables that it makes for these inputs, in the order in which Keras makes them.
+    fn weights(&self, _: &Call<'_>, _inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        Ok(Vec::new())
+    }
+
+    /// The tensors that it gives for these inputs; none where it cannot tell.
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError>;
+
+    /// Whether what it does is known. A custom layer's is not.
+    fn is_known(&self) -> bool {
+        true
+    }
+
+    /// The ATen calls that Keras' PyTorch backend makes for it. The inputs of the lowering are those of the call, then the
+    /// variables.
+    fn pytorch(&self, _: &Call<'_>, lowering: &mut Lowering<'_>) {
+        lowering.not_modelled();
+    }
+}
+
+/// A layer as its file configures it.
+#[derive(Clone, Debug)]
+pub struct Configured {
+    /// What every layer has.
+    pub facts: Facts,
+    /// What this one is.
+    pub layer: Arc<dyn Layer>,
+}
+
+impl Configured {
+    /// The variables of a layer that another one holds, named below it.
+    pub fn weights(&self, arguments: &Arguments, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let prefix = |w: Weight| Weight { name: format!("{}/{}", self.facts.name, w.name), ..w };
+        Ok(self.own_weights(arguments, inputs)?.into_iter().map(prefix).collect())
+    }
+
+    /// The variables by their own names, frozen where the layer is.
+    pub fn own_weights(&self, arguments: &Arguments, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let mut weights = self.layer.weights(&Call { facts: &self.facts, arguments }, inputs)?;
+        if !self.facts.trainable {
+            for weight in weights.iter_mut().filter(|w| w.variable == Variable::Trainable) {
+                weight.variable = Variable::Frozen;
+            }
+        }
+        Ok(weights)
+    }
+
+    /// The tensors that it gives.
+    pub fn outputs(&self, arguments: &Arguments, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        self.layer.outputs(&Call { facts: &self.facts, arguments }, inputs)
+    }
+
+    /// The first of the tensors that it gives.
+    pub fn output(&self, arguments: &Arguments, inputs: &[Spec]) -> Result<Spec, OpError> {
+        let first = self.outputs(arguments, inputs)?.into_iter().next();
+        first.ok_or_else(|| OpError::mismatch(format!("an output of {}", self.facts.name), "none"))
+    }
+}
+
+/// A layer call in the graph.
+#[derive(Debug)]
+pub struct LayerCall {
+    /// `keras.Dense`: apart from ONNX' operators, some of which have the same names.
+    name: String,
+    /// The layer.
+    pub layer: Configured,
+    /// What it is called on.
+    pub arguments: Arguments,
+    /// How many of the node's inputs are tensors of the call; the others are variables.
+    pub tensors: usize,
+    /// What the tensors are with the file's own open sizes.
+    inputs: Vec<Spec>,
+    /// What the outputs are then, which is all that is known of a layer that cannot tell.
+    outputs: Vec<Spec>,
+}
+
+impl LayerCall {
+    pub(crate) fn new(
+        layer: Configured,
+        arguments: Arguments,
+        tensors: usize,
+        inputs: Vec<Spec>,
+        outputs: Vec<Spec>,
+    ) -> LayerCall {
+        LayerCall { name: format!("keras.{}", layer.facts.class), layer, arguments, tensors, inputs, outputs }
+    }
+
+    /// The outputs of a layer that cannot tell: those at import, with sizes in the place of symbols that inputs now have.
+    fn recorded(&self, inputs: &[Spec]) -> Vec<Spec> {
+        let mut sizes: BTreeMap<&str, u64> = BTreeMap::new();
+        for (old, new) in self.inputs.iter().zip(inputs) {
+            for (old, new) in old.dims().iter().zip(new.dims()) {
+                let mut names = old.symbols();
+                if let (Some(name), None, Some(n)) = (names.next(), names.next(), new.known())
+                    && *old == Dim::symbol(name)
+                {
+                    sizes.insert(name, n);
+                }
+            }
+        }
+        let bound = |d: &Dim| d.bind(&|name| sizes.get(name).copied());
+        self.outputs.iter().map(|s| s.with(s.dims().iter().map(bound))).collect()
+    }
+}
+
+impl Op for LayerCall {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        let input = |i: usize| {
+            let TensorType { dtype, shape } = cx.ty(i).as_tensor()?;
+            Some(Spec::new(shape.clone()?, *dtype))
+        };
+        let inputs: Option<Vec<Spec>> = (0..self.tensors).map(input).collect();
+        // Where an input is not known, what the file recorded stands as the declared type.
+        let Some(inputs) = inputs else { return Ok(()) };
+        let mut outputs = Vec::new();
+        if self.layer.layer.is_known() {
+            outputs = self.layer.outputs(&self.arguments, &inputs)?;
+        }
+        if outputs.is_empty() {
+            outputs = self.recorded(&inputs);
+        }
+        for (j, spec) in outputs.into_iter().enumerate() {
+            cx.set_type(j, Type::tensor(spec.dtype, spec.shape));
+        }
+        Ok(())
+    }
+
+    fn pytorch(&self, lowering: &mut Lowering<'_>) {
+        let call = Call { facts: &self.layer.facts, arguments: &self.arguments };
+        self.layer.layer.pytorch(&call, lowering);
+    }
+}

@@ -1,0 +1,78 @@
+//! Activation, ReLU, LeakyReLU, ELU, ThresholdedReLU. Keras 2 and 3.
+//!
+//! keras/src/layers/activations/*.py. All keep the shape. `Softmax` and `PReLU` have files of their own.
+
+use super::LayerSpec;
+use crate::activation::Activation as Function;
+use crate::layer::{Call, Layer};
+use crate::reader::{Source, boxed};
+use crate::spec::{self, Spec};
+use memfit_graph::OpError;
+use serde::Deserialize;
+
+/// A function of each element.
+#[derive(Clone, Debug)]
+pub struct Activation {
+    /// The function.
+    pub function: Function,
+    /// ReLU's upper limit.
+    pub max_value: Option<f64>,
+    /// The slope below zero.
+    pub negative_slope: f64,
+    /// Where ReLU begins.
+    pub threshold: f64,
+}
+
+/// What the classes write between them.
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    activation: Function,
+    #[serde(default)]
+    max_value: Option<f64>,
+    #[serde(default, alias = "alpha")]
+    negative_slope: Option<f64>,
+    #[serde(default, alias = "theta")]
+    threshold: Option<f64>,
+}
+
+fn read(source: &Source<'_>) -> Result<Activation, String> {
+    let config: Config = source.read()?;
+    let function = match source.class() {
+        "Activation" => config.activation,
+        "ELU" => Function::Elu,
+        "LeakyReLU" => Function::LeakyRelu,
+        "ThresholdedReLU" => Function::Threshold,
+        _ => Function::Relu,
+    };
+    Ok(Activation {
+        function,
+        max_value: config.max_value,
+        negative_slope: config.negative_slope.unwrap_or(0.0),
+        threshold: config.threshold.unwrap_or(0.0),
+    })
+}
+
+/// How they are found.
+pub const SPECS: &[LayerSpec] = &[
+    LayerSpec {
+        classes: &["Activation", "ELU", "LeakyReLU", "ReLU"],
+        keras: &[2, 3],
+        build: |s| boxed(read(s)?),
+    },
+    LayerSpec { classes: &["ThresholdedReLU"], keras: &[2], build: |s| boxed(read(s)?) },
+];
+
+impl Layer for Activation {
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let x = call.seen(spec::input(inputs, 0)?);
+        // A gate halves the axis that it splits.
+        if self.function == Function::Glu {
+            let axis = x.axis(-1)?;
+            let half =
+                x.last()?.div_floor(&memfit_graph::Dim::Known(2)).unwrap_or(memfit_graph::Dim::Known(0));
+            return Ok(vec![x.replaced(axis, half)]);
+        }
+        Ok(vec![x])
+    }
+}

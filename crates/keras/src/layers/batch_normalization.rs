@@ -1,0 +1,90 @@
+//! BatchNormalization and SyncBatchNormalization. Keras 2 and 3.
+//!
+//! keras/src/layers/normalization/batch_normalization.py: gamma and beta where `scale` and `center` say so, and two statistics that are
+//! not trained. A frozen layer normalizes with the statistics and does not change them. Keras 3 computes in float32 and in
+//! pieces; Keras 2 runs `FusedBatchNormV3` on rank 4 over the channels.
+
+use super::LayerSpec;
+use crate::layer::{Call, Layer, Weight};
+use crate::reader::boxed;
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A batch norm.
+#[derive(Clone, Debug, Deserialize)]
+pub struct BatchNormalization {
+    /// The axis or axes that keep statistics of their own.
+    #[serde(default = "super::last_axis", deserialize_with = "super::axes")]
+    pub axis: Vec<i64>,
+    /// Whether there is a beta.
+    #[serde(default = "super::yes")]
+    pub center: bool,
+    /// Whether there is a gamma.
+    #[serde(default = "super::yes")]
+    pub scale: bool,
+    /// Whether renormalization keeps three more statistics (Keras 2).
+    #[serde(default)]
+    pub renorm: bool,
+    /// Keras 2's choice of kernel; `None` where Keras chooses.
+    #[serde(default)]
+    pub fused: Option<bool>,
+    /// Splits of the batch that are normalized apart (Keras 2).
+    #[serde(default)]
+    pub virtual_batch_size: Value,
+}
+
+/// How it is found.
+pub const SPECS: &[LayerSpec] = &[LayerSpec {
+    classes: &[
+        "BatchNormalization",
+        "BatchNormalizationV1",
+        "BatchNormalizationV2",
+        "SyncBatchNormalization",
+    ],
+    keras: &[2, 3],
+    build: |s| boxed(s.read::<BatchNormalization>()?),
+}];
+
+impl BatchNormalization {
+    fn shape(&self, x: &Spec) -> Result<Vec<u64>, OpError> {
+        let at = |axis: &i64| Ok::<Dim, OpError>(x.dims()[x.axis(*axis)?].clone());
+        match &self.axis[..] {
+            [one] => Ok(vec![spec::number(&at(one)?)?]),
+            // Keras 2 keeps the rank of the input, with ones on the other axes.
+            many => {
+                let mut shape = vec![1; x.rank()];
+                for axis in many {
+                    shape[x.axis(*axis)?] = spec::number(&at(axis)?)?;
+                }
+                Ok(shape)
+            }
+        }
+    }
+}
+
+impl Layer for BatchNormalization {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let shape = self.shape(spec::input(inputs, 0)?)?;
+        let mut weights = Vec::new();
+        if self.scale {
+            weights.push(call.weight("gamma", shape.clone()));
+        }
+        if self.center {
+            weights.push(call.weight("beta", shape.clone()));
+        }
+        weights.push(call.state("moving_mean", shape.clone()));
+        weights.push(call.state("moving_variance", shape.clone()));
+        if self.renorm {
+            weights.push(call.state("moving_stddev", shape.clone()));
+            weights.push(call.state("renorm_mean", shape.clone()));
+            weights.push(call.state("renorm_stddev", shape));
+        }
+        Ok(super::in_float32(call, weights))
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+}

@@ -1,0 +1,93 @@
+//! Conv1D, Conv2D, Conv3D. Keras 2 and 3.
+//!
+//! keras/src/layers/convolutional/base_conv.py: `kernel` is `[*kernel_size, channels / groups, filters]`; with `lora_rank` two narrow
+//! kernels are added and the kernel is frozen.
+
+use super::LayerSpec;
+use crate::activation::Activation;
+use crate::layer::{Call, Layer, Weight};
+use crate::reader::boxed;
+use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError, Variable};
+use serde::Deserialize;
+
+/// A convolution.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Conv {
+    /// Spatial axes, told by the class.
+    #[serde(skip)]
+    pub axes: usize,
+    /// Channels of the output.
+    pub filters: u64,
+    /// The window.
+    pub kernel_size: PerAxis,
+    /// Its step.
+    #[serde(default = "super::one")]
+    pub strides: PerAxis,
+    /// How the ends are padded.
+    #[serde(default)]
+    pub padding: Padding,
+    /// Where the channels stand.
+    #[serde(default)]
+    pub data_format: DataFormat,
+    /// The distance of the window's elements.
+    #[serde(default = "super::one")]
+    pub dilation_rate: PerAxis,
+    /// Groups of channels.
+    #[serde(default = "super::one_u64")]
+    pub groups: u64,
+    /// Applied to the sum.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Whether there is a bias.
+    #[serde(default = "super::yes")]
+    pub use_bias: bool,
+    /// The rank of the trained correction, where there is one.
+    #[serde(default)]
+    pub lora_rank: Option<u64>,
+}
+
+/// How it is found.
+pub const SPECS: &[LayerSpec] = &[LayerSpec {
+    classes: &["Conv1D", "Conv2D", "Conv3D", "Convolution1D", "Convolution2D", "Convolution3D"],
+    keras: &[2, 3],
+    build: |s| boxed(Conv { axes: s.spatial_axes()?, ..s.read()? }),
+}];
+
+impl Layer for Conv {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let x = spec::input_of_rank(inputs, 0, self.axes + 2)?;
+        let channels = spec::number(spatial::channels(x, self.data_format)?)?;
+        if self.groups == 0
+            || !channels.is_multiple_of(self.groups)
+            || !self.filters.is_multiple_of(self.groups)
+        {
+            let expected = format!("channels and filters that {} group(s) divide", self.groups);
+            return Err(OpError::mismatch(expected, format!("{channels} and {}", self.filters)));
+        }
+        let mut kernel = self.kernel_size.expand(self.axes)?;
+        kernel.push(channels / self.groups);
+        let mut weights = vec![call.weight("kernel", [&kernel[..], &[self.filters]].concat())];
+        if self.use_bias {
+            weights.push(call.weight("bias", [self.filters]));
+        }
+        if let Some(rank) = self.lora_rank {
+            weights[0].variable = Variable::Frozen;
+            weights.push(call.weight("lora_kernel_a", [&kernel[..], &[rank]].concat()));
+            weights.push(call.weight("lora_kernel_b", [rank, self.filters]));
+        }
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let x = spec::input_of_rank(inputs, 0, self.axes + 2)?;
+        let sizes = spatial::spatial(x, self.data_format, self.axes).iter().enumerate();
+        let sizes = sizes.map(|(i, d)| {
+            let (kernel, stride) = (self.kernel_size.at(i), self.strides.at(i));
+            windowed(d, kernel, stride, self.dilation_rate.at(i), self.padding)
+        });
+        let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+        Ok(vec![call.output(self.data_format.shape(x.dims()[0].clone(), sizes, Dim::Known(self.filters)))])
+    }
+}

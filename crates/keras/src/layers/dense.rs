@@ -1,0 +1,55 @@
+//! Dense. Keras 2 and 3.
+//!
+//! keras/src/layers/core/dense.py: a product with `kernel` over the last axis, then `bias`, then the activation. Keras 2 uses
+//! `matmul` for rank 2 and `tensordot` above. Quantised: `build` makes the matrix that the mode keeps instead of `kernel`;
+//! `lora_rank` adds two narrow matrices and freezes the kernel.
+
+use super::LayerSpec;
+use super::quantized::{self, Projection};
+use crate::activation::Activation;
+use crate::layer::{Call, Layer, Weight};
+use crate::reader::boxed;
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde::Deserialize;
+
+/// A product over the last axis.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Dense {
+    /// Size of the output's last axis.
+    pub units: u64,
+    /// Applied to the sum.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Whether there is a bias.
+    #[serde(default = "super::yes")]
+    pub use_bias: bool,
+    /// The rank of the trained correction, where there is one.
+    #[serde(default)]
+    pub lora_rank: Option<u64>,
+}
+
+/// How it is found.
+pub const SPECS: &[LayerSpec] =
+    &[LayerSpec { classes: &["Dense"], keras: &[2, 3], build: |s| boxed(s.read::<Dense>()?) }];
+
+impl Layer for Dense {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let features = spec::number(spec::input(inputs, 0)?.last()?)?;
+        let projection = Projection {
+            rows: features,
+            columns: self.units,
+            kernel: vec![features, self.units],
+            scale: vec![self.units],
+            bias: self.use_bias.then(|| vec![self.units]),
+            lora: self.lora_rank.map(|rank| [vec![features, rank], vec![rank, self.units]]),
+        };
+        quantized::weights(call, &projection)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let x = spec::input_from_rank(inputs, 0, 1)?;
+        let dims = x.dims()[..x.rank() - 1].iter().cloned().chain([Dim::Known(self.units)]);
+        Ok(vec![call.output(dims)])
+    }
+}

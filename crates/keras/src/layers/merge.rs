@@ -1,0 +1,70 @@
+//! Add, Average, Maximum, Minimum, Multiply, Subtract. Keras 2 and 3.
+//!
+//! keras/src/layers/merging/base_merge.py: inputs of the same rank broadcast; of a different one, a short one gets ones after its
+//! batch axis. `Concatenate` and `Dot` have files of their own.
+
+use super::LayerSpec;
+use crate::layer::{Call, Layer};
+use crate::reader::boxed;
+use crate::spec::Spec;
+use memfit_graph::{DType, Dim, OpError, Shape};
+
+/// What is made of two elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Merging {
+    Add,
+    Average,
+    Maximum,
+    Minimum,
+    Multiply,
+    Subtract,
+}
+
+/// One tensor from many, element by element.
+#[derive(Clone, Copy, Debug)]
+pub struct Merge {
+    /// What is made of them.
+    pub merging: Merging,
+}
+
+const fn of(class: &'static [&'static str], build: super::Build) -> LayerSpec {
+    LayerSpec { classes: class, keras: &[2, 3], build }
+}
+
+/// How they are found.
+pub const SPECS: &[LayerSpec] = &[
+    of(&["Add"], |_| boxed(Merge { merging: Merging::Add })),
+    of(&["Average"], |_| boxed(Merge { merging: Merging::Average })),
+    of(&["Maximum"], |_| boxed(Merge { merging: Merging::Maximum })),
+    of(&["Minimum"], |_| boxed(Merge { merging: Merging::Minimum })),
+    of(&["Multiply"], |_| boxed(Merge { merging: Merging::Multiply })),
+    of(&["Subtract"], |_| boxed(Merge { merging: Merging::Subtract })),
+];
+
+/// The shape with ones after the batch axis up to `rank`.
+fn widened(shape: &Shape, rank: usize) -> Shape {
+    let mut shape = shape.clone();
+    while shape.rank() < rank {
+        let at = shape.rank().min(1);
+        shape.insert(at, Dim::Known(1));
+    }
+    shape
+}
+
+impl Layer for Merge {
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let rank = inputs.iter().map(Spec::rank).max().ok_or(OpError::MissingInput { index: 0 })?;
+        let mut shape = Shape::from_iter(vec![Dim::Known(1); rank]);
+        let mut dtype: Option<DType> = None;
+        for (i, input) in inputs.iter().enumerate() {
+            let next = widened(&input.shape, rank);
+            shape = shape.broadcast(&next).ok_or_else(|| {
+                OpError::input(i, format!("a shape that broadcasts with {shape}"), format!("shape {next}"))
+            })?;
+            let seen = call.cast(input.dtype);
+            dtype = Some(dtype.map_or(seen, |d| d.promote(seen)));
+        }
+        Ok(vec![Spec::new(shape, dtype.unwrap_or(call.compute()))])
+    }
+}

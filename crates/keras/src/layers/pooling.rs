@@ -1,0 +1,167 @@
+//! Average and max pooling over windows, over everything, and to a given size. Keras 2 and 3; adaptive pools Keras 3.
+//!
+//! keras/src/layers/pooling/base_pooling.py, base_global_pooling.py, base_adaptive_pooling.py.
+
+use super::LayerSpec;
+use crate::layer::{Call, Layer};
+use crate::reader::boxed;
+use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde::Deserialize;
+
+/// What is taken of the elements under a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Pool {
+    #[default]
+    Average,
+    Max,
+}
+
+impl Pool {
+    fn of(class: &str) -> Pool {
+        if class.contains("Max") { Pool::Max } else { Pool::Average }
+    }
+}
+
+/// A pool over a moving window.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Pooling {
+    /// Spatial axes, told by the class.
+    #[serde(skip)]
+    pub axes: usize,
+    /// What is taken.
+    #[serde(skip)]
+    pub pool: Pool,
+    /// The window.
+    #[serde(default = "super::two", alias = "pool_length")]
+    pub pool_size: PerAxis,
+    /// Its step; the window itself where it is not given.
+    #[serde(default)]
+    pub strides: Option<PerAxis>,
+    /// How the ends are padded.
+    #[serde(default)]
+    pub padding: Padding,
+    /// Where the channels stand.
+    #[serde(default)]
+    pub data_format: DataFormat,
+}
+
+/// A pool over all positions.
+#[derive(Clone, Debug, Deserialize)]
+pub struct GlobalPooling {
+    /// Spatial axes, told by the class.
+    #[serde(skip)]
+    pub axes: usize,
+    /// What is taken.
+    #[serde(skip)]
+    pub pool: Pool,
+    /// Where the channels stand.
+    #[serde(default)]
+    pub data_format: DataFormat,
+    /// Whether the axes stay with one element.
+    #[serde(default)]
+    pub keepdims: bool,
+}
+
+/// A pool to a given size.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AdaptivePooling {
+    /// Spatial axes, told by the class.
+    #[serde(skip)]
+    pub axes: usize,
+    /// What is taken.
+    #[serde(skip)]
+    pub pool: Pool,
+    /// The size along each axis.
+    pub output_size: PerAxis,
+    /// Where the channels stand.
+    #[serde(default)]
+    pub data_format: DataFormat,
+}
+
+/// How they are found.
+pub const SPECS: &[LayerSpec] = &[
+    LayerSpec {
+        classes: &[
+            "AveragePooling1D",
+            "AveragePooling2D",
+            "AveragePooling3D",
+            "AvgPool1D",
+            "AvgPool2D",
+            "AvgPool3D",
+            "MaxPool1D",
+            "MaxPool2D",
+            "MaxPool3D",
+            "MaxPooling1D",
+            "MaxPooling2D",
+            "MaxPooling3D",
+        ],
+        keras: &[2, 3],
+        build: |s| boxed(Pooling { axes: s.spatial_axes()?, pool: Pool::of(s.class()), ..s.read()? }),
+    },
+    LayerSpec {
+        classes: &[
+            "GlobalAveragePooling1D",
+            "GlobalAveragePooling2D",
+            "GlobalAveragePooling3D",
+            "GlobalAvgPool1D",
+            "GlobalAvgPool2D",
+            "GlobalAvgPool3D",
+            "GlobalMaxPool1D",
+            "GlobalMaxPool2D",
+            "GlobalMaxPool3D",
+            "GlobalMaxPooling1D",
+            "GlobalMaxPooling2D",
+            "GlobalMaxPooling3D",
+        ],
+        keras: &[2, 3],
+        build: |s| boxed(GlobalPooling { axes: s.spatial_axes()?, pool: Pool::of(s.class()), ..s.read()? }),
+    },
+    LayerSpec {
+        classes: &[
+            "AdaptiveAveragePooling1D",
+            "AdaptiveAveragePooling2D",
+            "AdaptiveAveragePooling3D",
+            "AdaptiveMaxPooling1D",
+            "AdaptiveMaxPooling2D",
+            "AdaptiveMaxPooling3D",
+        ],
+        keras: &[3],
+        build: |s| boxed(AdaptivePooling { axes: s.spatial_axes()?, pool: Pool::of(s.class()), ..s.read()? }),
+    },
+];
+
+/// The input of a pool, with its channels.
+fn pooled(inputs: &[Spec], axes: usize, format: DataFormat) -> Result<(&Spec, Dim), OpError> {
+    let x = spec::input_of_rank(inputs, 0, axes + 2)?;
+    Ok((x, spatial::channels(x, format)?.clone()))
+}
+
+impl Layer for Pooling {
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let (x, channels) = pooled(inputs, self.axes, self.data_format)?;
+        let strides = self.strides.as_ref().unwrap_or(&self.pool_size);
+        let sizes = spatial::spatial(x, self.data_format, self.axes).iter().enumerate();
+        let sizes = sizes.map(|(i, d)| windowed(d, self.pool_size.at(i), strides.at(i), 1, self.padding));
+        let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+        Ok(vec![call.seen(x).with(self.data_format.shape(x.dims()[0].clone(), sizes, channels))])
+    }
+}
+
+impl Layer for GlobalPooling {
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let (x, channels) = pooled(inputs, self.axes, self.data_format)?;
+        let ones = vec![Dim::Known(1); if self.keepdims { self.axes } else { 0 }];
+        Ok(vec![call.seen(x).with(self.data_format.shape(x.dims()[0].clone(), ones, channels))])
+    }
+}
+
+impl Layer for AdaptivePooling {
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let (x, channels) = pooled(inputs, self.axes, self.data_format)?;
+        let sizes = self.output_size.expand(self.axes)?.into_iter().map(Dim::Known);
+        Ok(vec![call.seen(x).with(self.data_format.shape(x.dims()[0].clone(), sizes, channels))])
+    }
+}

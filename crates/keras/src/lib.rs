@@ -1,0 +1,92 @@
+//! Keras architectures as memfit graphs: `.keras` archives, `to_json()` text and HDF5 files of Keras 2 and 3.
+//!
+//! ```text
+//! stream ── container: archive, hdf5 ── config as JSON ── model: functional, sequential ── reader, layers: one struct a layer
+//!        ── builder: calls become nodes, variables become initializers ── Graph
+//! ```
+//!
+//! Only the config is read, whatever the weights weigh. A layer call is one node; its operator is a [`LayerCall`], which keeps
+//! everything that the composition of the layer depends on. A file can be damaged or hostile; the importer bounds what it may
+//! ask for and reports all problems it finds together.
+
+// Layers that hold layers follow.
+#![allow(dead_code)]
+
+pub mod activation;
+pub mod arguments;
+pub mod layers;
+pub mod options;
+pub mod policy;
+
+mod archive;
+mod builder;
+mod container;
+mod functional;
+mod hdf5;
+mod import;
+mod layer;
+mod model;
+mod object;
+mod reader;
+mod recorded;
+mod sequential;
+mod spatial;
+mod spec;
+
+pub use container::is_keras;
+pub use layer::{Call, Configured, Facts, Keras, Layer, LayerCall, Weight};
+pub use options::{Custom, Options};
+pub use spatial::{DataFormat, Padding, PerAxis};
+pub use spec::Spec;
+
+pub(crate) use recorded::Recorded;
+
+use memfit_graph::{Graph, Problem, Shape, TensorId};
+use std::io::{Cursor, Read, Seek};
+
+/// An imported model.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// Its graph: one node for each layer call.
+    pub graph: Graph,
+    /// What wrote the file: `keras 3.5.0`.
+    pub producer: String,
+    /// The major version of Keras, which decides how layers are composed.
+    pub keras: Option<Keras>,
+    /// One entry for each layer, nested ones included, in the order in which they run.
+    pub layers: Vec<LayerSummary>,
+    /// Layers that are not Keras' own and whose parameters nobody gave, as `path (class)`: the model has more than is counted.
+    pub custom: Vec<String>,
+    /// What is odd but does no harm.
+    pub warnings: Vec<Problem>,
+}
+
+/// What `model.summary()` shows of a layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerSummary {
+    /// Its name below those of the models around it: `encoder/conv2d`.
+    pub path: String,
+    /// Its class.
+    pub class: String,
+    /// The shapes of its outputs in its first call.
+    pub outputs: Vec<Shape>,
+    /// Its variables.
+    pub weights: Vec<TensorId>,
+}
+
+/// Imports a model from memory.
+///
+/// # Errors
+/// All problems of the file.
+pub fn import(bytes: &[u8], options: &Options) -> Result<Model, Vec<Problem>> {
+    import_from(Cursor::new(bytes), options)
+}
+
+/// Imports a model from a stream, reading its config alone.
+///
+/// # Errors
+/// All problems of the file.
+pub fn import_from<R: Read + Seek>(mut reader: R, options: &Options) -> Result<Model, Vec<Problem>> {
+    let text = container::config(&mut reader).map_err(|problem| vec![problem])?;
+    import::import(&text, options)
+}

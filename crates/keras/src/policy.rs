@@ -1,0 +1,161 @@
+//! Dtype policies: the dtype of a layer's variables, of its arithmetic, and whether its matrices are quantised.
+//!
+//! keras/src/dtype_policies/dtype_policy.py: a dtype's name, `mixed_float16`, `mixed_bfloat16`, or
+//! `<mode>_from_<policy>` for quantised layers, where the mode may carry parameters (`gptq/4/128`). Keras 2 knows the first two
+//! (mixed_precision/policy.py). A config holds the name, or the serialised object, or a `DTypePolicyMap`.
+
+use memfit_graph::DType;
+use serde_json::Value;
+
+/// What a layer computes in and keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// The dtype of the arithmetic and of the outputs.
+    pub compute: DType,
+    /// The dtype of the variables.
+    pub variable: DType,
+    /// How matrices are kept.
+    pub quantization: Option<Quantization>,
+}
+
+/// How the matrices of a quantised layer are kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Quantization {
+    /// 8-bit integers with a scale for each output channel.
+    Int8,
+    /// 4-bit integers, two in a byte, with a scale for each output channel or each block of inputs.
+    Int4 {
+        /// Inputs that share a scale; `None` for all of them.
+        block: Option<u64>,
+    },
+    /// Float32 matrices, with scales and histories for 8-bit float arithmetic.
+    Float8,
+    /// Packed integers with a scale and a zero for each group of inputs.
+    Gptq {
+        /// Bits of one weight.
+        bits: u64,
+        /// Inputs that share a scale; `None` for all of them.
+        group: Option<u64>,
+    },
+    /// The same, with scales that follow the activations.
+    Awq {
+        /// Bits of one weight.
+        bits: u64,
+        /// Inputs that share a scale; `None` for all of them.
+        group: Option<u64>,
+    },
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy { compute: DType::Float32, variable: DType::Float32, quantization: None }
+    }
+}
+
+impl Policy {
+    /// What `dtype` in a layer's config says; the default policy where it says nothing.
+    pub fn read(dtype: Option<&Value>) -> Result<Policy, String> {
+        match dtype {
+            None | Some(Value::Null) => Ok(Policy::default()),
+            Some(Value::String(name)) => Policy::named(name),
+            Some(Value::Object(object)) => {
+                let config = object.get("config").unwrap_or(&Value::Null);
+                let name = config.get("name").or_else(|| config.get("default_policy"));
+                // The default of a `DTypePolicyMap` is itself a policy; entries by path are not resolved.
+                match name {
+                    Some(Value::String(name)) => Policy::named(name),
+                    Some(object @ Value::Object(_)) => Policy::read_nested(object),
+                    _ => Ok(Policy::default()),
+                }
+            }
+            Some(other) => Err(format!("expected the name of a dtype policy, found {other}")),
+        }
+    }
+
+    fn read_nested(object: &Value) -> Result<Policy, String> {
+        match object.get("config").and_then(|c| c.get("name")) {
+            Some(Value::String(name)) => Policy::named(name),
+            _ => Ok(Policy::default()),
+        }
+    }
+
+    /// The policy of this name.
+    pub fn named(name: &str) -> Result<Policy, String> {
+        if let Some((mode, source)) = name.split_once("_from_") {
+            let policy = Policy::named(source)?;
+            return Ok(Policy { quantization: quantization(mode), ..policy });
+        }
+        let (compute, variable) = match name {
+            "mixed_float16" => (DType::Float16, DType::Float32),
+            "mixed_bfloat16" => (DType::Bfloat16, DType::Float32),
+            "_infer" => (DType::Float32, DType::Float32),
+            name => {
+                let dtype = dtype(name).ok_or_else(|| format!("expected a dtype policy, found `{name}`"))?;
+                (dtype, dtype)
+            }
+        };
+        Ok(Policy { compute, variable, quantization: None })
+    }
+
+    /// The dtype that a layer computes in when it is fed `dtype`: floats are cast (`autocast`), others stay.
+    pub fn cast(&self, dtype: DType) -> DType {
+        if dtype.is_float() { self.compute } else { dtype }
+    }
+}
+
+fn quantization(mode: &str) -> Option<Quantization> {
+    let mut parts = mode.split('/');
+    let name = parts.next()?;
+    let mut numbers = parts.map(|p| p.parse::<i64>().ok());
+    // Minus one, as a group or a block, is one for each output channel.
+    let positive =
+        |n: Option<Option<i64>>| n.flatten().and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+    match name {
+        "int8" => Some(Quantization::Int8),
+        "int4" => Some(Quantization::Int4 { block: positive(numbers.next()) }),
+        "float8" => Some(Quantization::Float8),
+        "gptq" => {
+            let bits = positive(numbers.next()).unwrap_or(4);
+            Some(Quantization::Gptq { bits, group: positive(numbers.next()) })
+        }
+        "awq" => {
+            let bits = positive(numbers.next()).unwrap_or(4);
+            Some(Quantization::Awq { bits, group: positive(numbers.next()) })
+        }
+        _ => None,
+    }
+}
+
+/// The dtype of this name, as Keras and TensorFlow write it.
+pub(crate) fn dtype(name: &str) -> Option<DType> {
+    let name = match name {
+        "half" => "float16",
+        "float" => "float32",
+        "double" => "float64",
+        "int" => "int32",
+        "float8_e4m3fn" => "float8e4m3fn",
+        "float8_e5m2" => "float8e5m2",
+        other => other,
+    };
+    DType::ALL.into_iter().find(|d| d.name() == name && *d != DType::Undefined)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_and_objects_are_read() {
+        let read = |value: Value| Policy::read(Some(&value));
+        let mixed =
+            json!({"module": "keras", "class_name": "DTypePolicy", "config": {"name": "mixed_bfloat16"}});
+        assert_eq!(read(mixed).unwrap().compute, DType::Bfloat16);
+        assert_eq!(read(json!("float16")).unwrap().variable, DType::Float16);
+        let gptq = read(json!("gptq/4/128_from_mixed_float16")).unwrap();
+        assert_eq!(gptq.quantization, Some(Quantization::Gptq { bits: 4, group: Some(128) }));
+        assert_eq!(gptq.compute, DType::Float16);
+        assert!(read(json!("float12")).unwrap_err().contains("float12"));
+        assert_eq!(Policy::default().cast(DType::Int32), DType::Int32);
+    }
+}

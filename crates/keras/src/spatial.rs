@@ -1,0 +1,185 @@
+//! Window arithmetic that convolutions, pools and padding share.
+//!
+//! keras/src/ops/operation_utils.py, `compute_conv_output_shape` and `compute_pooling_output_shape`;
+//! tf_keras/src/utils/conv_utils.py, `conv_output_length`.
+
+use crate::spec::Spec;
+use memfit_graph::{Dim, OpError};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Where the channels stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DataFormat {
+    /// After the spatial axes.
+    #[default]
+    ChannelsLast,
+    /// Before them.
+    ChannelsFirst,
+}
+
+impl<'de> Deserialize<'de> for DataFormat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DataFormat, D::Error> {
+        match Option::<String>::deserialize(deserializer)?.as_deref() {
+            None | Some("channels_last") => Ok(DataFormat::ChannelsLast),
+            Some("channels_first") => Ok(DataFormat::ChannelsFirst),
+            Some(other) => {
+                let expected = "channels_last or channels_first";
+                Err(serde::de::Error::custom(format!("data_format: expected {expected}, found `{other}`")))
+            }
+        }
+    }
+}
+
+impl DataFormat {
+    /// The axis of the channels of a tensor of `rank` axes.
+    pub fn channel_axis(self, rank: usize) -> usize {
+        match self {
+            DataFormat::ChannelsLast => rank.saturating_sub(1),
+            DataFormat::ChannelsFirst => 1,
+        }
+    }
+
+    /// The first spatial axis.
+    pub fn first_axis(self) -> usize {
+        match self {
+            DataFormat::ChannelsLast => 1,
+            DataFormat::ChannelsFirst => 2,
+        }
+    }
+
+    /// Batch, then the spatial dims and the channels in this order.
+    pub fn shape(self, batch: Dim, spatial: impl IntoIterator<Item = Dim>, channels: Dim) -> Vec<Dim> {
+        let spatial = spatial.into_iter();
+        match self {
+            DataFormat::ChannelsLast => std::iter::once(batch).chain(spatial).chain([channels]).collect(),
+            DataFormat::ChannelsFirst => [batch, channels].into_iter().chain(spatial).collect(),
+        }
+    }
+}
+
+/// How the ends are padded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Padding {
+    /// Not at all.
+    #[default]
+    Valid,
+    /// So much that the output is `ceil(input / stride)`.
+    Same,
+    /// At the beginning alone, so that no output sees what comes later.
+    Causal,
+    /// As `full` of a transposed convolution and of Keras 2's `Conv1D` in Theano.
+    Full,
+}
+
+/// A number, or one for each axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerAxis(Vec<u64>);
+
+impl<'de> Deserialize<'de> for PerAxis {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PerAxis, D::Error> {
+        let expected = || serde::de::Error::custom("expected a whole number, or one for each axis");
+        let number = |value: &Value| value.as_u64();
+        match Value::deserialize(deserializer)? {
+            Value::Array(list) => {
+                list.iter().map(number).collect::<Option<_>>().map(PerAxis).ok_or_else(expected)
+            }
+            value => number(&value).map(|n| PerAxis(vec![n])).ok_or_else(expected),
+        }
+    }
+}
+
+impl PerAxis {
+    /// The same number for every axis.
+    pub fn all(n: u64) -> PerAxis {
+        PerAxis(vec![n])
+    }
+
+    /// The number for axis `i`.
+    pub fn at(&self, i: usize) -> u64 {
+        match &self.0[..] {
+            [one] => *one,
+            list => list.get(i).copied().unwrap_or(1),
+        }
+    }
+
+    /// One number for each of `axes` axes.
+    pub fn expand(&self, axes: usize) -> Result<Vec<u64>, OpError> {
+        match self.0.len() {
+            1 => Ok(vec![self.0[0]; axes]),
+            n if n == axes => Ok(self.0.clone()),
+            n => Err(OpError::mismatch(format!("{axes} number(s)"), format!("{n}"))),
+        }
+    }
+}
+
+/// The output size of a window that moves along one axis.
+pub(crate) fn windowed(
+    input: &Dim,
+    kernel: u64,
+    stride: u64,
+    dilation: u64,
+    padding: Padding,
+) -> Result<Dim, OpError> {
+    let too_large = || OpError::overflow("the window");
+    if stride == 0 || kernel == 0 || dilation == 0 {
+        return Err(OpError::mismatch("a positive window, stride and dilation", "a zero"));
+    }
+    let extent = (kernel - 1).checked_mul(dilation).and_then(|e| e.checked_add(1)).ok_or_else(too_large)?;
+    let room = match padding {
+        Padding::Same | Padding::Causal => input.clone(),
+        Padding::Valid => match input.known() {
+            Some(n) => Dim::Known(
+                n.checked_add(1).and_then(|n| n.checked_sub(extent)).filter(|n| *n > 0).ok_or_else(|| {
+                    OpError::mismatch(
+                        "an input at least as large as the window",
+                        format!("{n} against a window of {extent}"),
+                    )
+                })?,
+            ),
+            None => input.offset(i64::try_from(extent - 1).map_err(|_| too_large())?.saturating_neg()),
+        },
+        Padding::Full => input.offset(i64::try_from(extent - 1).map_err(|_| too_large())?),
+    };
+    ceil_div(&room, stride)
+}
+
+/// `ceil(dim / by)`.
+pub(crate) fn ceil_div(dim: &Dim, by: u64) -> Result<Dim, OpError> {
+    let too_large = || OpError::overflow("a stride");
+    let up = i64::try_from(by).map_err(|_| too_large())?.saturating_sub(1);
+    dim.offset(up).div_floor(&Dim::Known(by)).ok_or_else(too_large)
+}
+
+/// The spatial dims of a tensor.
+pub(crate) fn spatial(spec: &Spec, format: DataFormat, axes: usize) -> &[Dim] {
+    let first = format.first_axis();
+    spec.dims().get(first..first + axes).unwrap_or(&[])
+}
+
+/// The channels of a tensor.
+pub(crate) fn channels(spec: &Spec, format: DataFormat) -> Result<&Dim, OpError> {
+    let axis = format.channel_axis(spec.rank());
+    spec.dims().get(axis).ok_or_else(|| OpError::mismatch("a channel axis", format!("shape {}", spec.shape)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_keras() {
+        let size = |n: u64, k, s, d, p| windowed(&Dim::Known(n), k, s, d, p).unwrap().known();
+        assert_eq!(size(28, 5, 1, 1, Padding::Valid), Some(24));
+        assert_eq!(size(7, 3, 2, 1, Padding::Same), Some(4));
+        assert_eq!(size(256, 3, 1, 8, Padding::Causal), Some(256));
+        assert_eq!(size(9, 3, 1, 2, Padding::Valid), Some(5));
+        assert!(windowed(&Dim::Known(4), 5, 1, 1, Padding::Valid).is_err());
+        assert!(windowed(&Dim::Known(4), u64::MAX, 1, u64::MAX, Padding::Valid).is_err());
+        assert_eq!(
+            windowed(&Dim::symbol("h"), 3, 2, 1, Padding::Same).unwrap().to_string(),
+            "floor((h + 1)/2)"
+        );
+    }
+}
