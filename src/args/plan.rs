@@ -62,22 +62,12 @@ impl PlanArgs {
     /// What the flags mean, with a warning for each that does nothing here.
     pub(crate) fn plan(&self) -> Result<(Plan, Vec<String>), Failure> {
         let framework = self.framework()?;
-        let mut warnings = Vec::new();
-        let asked = self.optimizer_impl.map(OptimizerImpl::meant);
-        let used = optimizers::find(self.optimizer).map(|o| o.implementation(asked.unwrap_or_default()));
-        let optimizer_impl = used.unwrap_or_default();
-        if asked.is_some_and(|asked| asked != optimizer_impl) {
-            let name = self.optimizer;
-            warnings.push(format!(
-                "{name} has no such implementation as --optimizer-impl asks for; its default is used"
-            ));
-        }
-        let plan = Plan {
+        let mut plan = Plan {
             framework,
             precision: self.precision.meant(),
             mode: self.mode.meant(),
             optimizer: self.optimizer.into(),
-            optimizer_impl,
+            optimizer_impl: engine::OptimizerImpl::default(),
             weight_decay: self.weight_decay.is_some_and(|x| x > 0.0),
             accumulate: self.accumulate,
             checkpoint: self.checkpoint.meant(),
@@ -89,9 +79,7 @@ impl PlanArgs {
             as_fake_tensors: self.as_fake_tensors,
             assume_batchnorm: self.assume_batchnorm,
         };
-        if plan.master_weights && plan.precision.model_dtype() == memfit_graph::DType::Float32 {
-            warnings.push("--master-weights does nothing: the weights are float32 already".into());
-        }
+        let warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
         Ok((plan, warnings))
     }
 

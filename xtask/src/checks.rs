@@ -1,13 +1,14 @@
 //! `cargo xtask test`: every check, one after the other, all failures listed at the end.
 
 use crate::command::{cargo, root, shown, succeeds, watched};
-use crate::{lab, setup, tidy, tree};
+use crate::{lab, setup, tidy, tree, web};
 use anyhow::{Result, bail};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The crates that also run in a browser.
-const PORTABLE: [&str; 5] = ["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-report", "memfit-wasm"];
+const PORTABLE: [&str; 6] =
+    ["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-report", "memfit-wasm", "memfit-web"];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
@@ -57,6 +58,7 @@ const CHECKS: &[Check] = &[
         build.args(["build", "--profile", "quick", "--target", setup::WASM, "--package", "memfit-parity"]);
         Ok(one(command(&mut build)?.failed == 0 && lab::run("parity", &[])?))
     }),
+    ("web", || Ok(one(web::test(false)? != web::Verdict::Failed))),
     ("accuracy", || Ok(one(lab::run("accuracy", &["--check".to_owned()])?))),
 ];
 

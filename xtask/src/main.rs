@@ -1,4 +1,4 @@
-//! Everything a person or CI runs: `cargo xtask test`, `cargo xtask accuracy`, `cargo xtask peers`.
+//! Everything a person or CI runs: `cargo xtask test`, `cargo xtask web`, `cargo xtask accuracy`, …
 //!
 //! This program stays small so that it compiles in seconds; what needs memfit itself lives in `xtask/lab`, which is
 //! built with optimisation and started from here.
@@ -12,6 +12,7 @@ mod picture;
 mod setup;
 mod tidy;
 mod tree;
+mod web;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ enum Task {
     Peers(peers::Options),
     /// Draws docs/estimate.svg, the picture in the README, from real output
     Picture,
+    /// Builds and serves the browser calculator; `web build` writes web/dist
+    Web(web::Options),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Task::Test(options) => checks::run(&options),
         Task::Peers(options) => peers::run(&options),
         Task::Picture => picture::run(),
+        Task::Web(options) => web::run(&options),
         Task::Accuracy(arguments) => lab::run("accuracy", &arguments.all),
     };
     match result {

@@ -18,6 +18,11 @@ pub(crate) fn run() -> Result<()> {
             }
         }
     }
+    wasm()
+}
+
+/// Adds the standard library for wasm32.
+pub(crate) fn wasm() -> Result<()> {
     if has_wasm()? {
         return Ok(());
     }

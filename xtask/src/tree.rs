@@ -30,6 +30,11 @@ const RULES: &[Rule] = &[
         core: false,
         may_use: &["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-report"],
     },
+    Rule {
+        package: "memfit-web",
+        core: false,
+        may_use: &["memfit-graph", "memfit-engine", "memfit-report", "memfit-wasm"],
+    },
     Rule { package: "memfit-parity", core: true, may_use: &["memfit-wasm"] },
     Rule {
         package: "lab",
@@ -38,6 +43,7 @@ const RULES: &[Rule] = &[
     },
     Rule { package: "memfit-bench-models", core: false, may_use: &[] },
     Rule { package: "xtask", core: false, may_use: &[] },
+    Rule { package: "xtask-web", core: false, may_use: &[] },
 ];
 
 /// Beginnings of the names of crates that the core never brings, however indirectly.

@@ -1,5 +1,6 @@
 //! How a model is trained: everything about a step that the model file does not say.
 
+use crate::optimizers;
 use memfit_graph::DType;
 
 /// Whose rules apply.
@@ -131,6 +132,26 @@ pub struct Plan {
     pub as_fake_tensors: bool,
     /// Whether batch norms folded by an inference export are put back.
     pub assume_batchnorm: bool,
+}
+
+impl Plan {
+    /// Gives the optimizer the implementation that was asked for, its own where it has no such or nothing was asked for, and
+    /// says which parts of the plan do nothing.
+    pub fn settle(&mut self, asked: Option<OptimizerImpl>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let used = optimizers::find(&self.optimizer).map(|o| o.implementation(asked.unwrap_or_default()));
+        self.optimizer_impl = used.unwrap_or_default();
+        if asked.is_some_and(|asked| asked != self.optimizer_impl) {
+            let name = &self.optimizer;
+            warnings.push(format!(
+                "{name} has no such implementation as --optimizer-impl asks for; its default is used"
+            ));
+        }
+        if self.master_weights && self.precision.model_dtype() == DType::Float32 {
+            warnings.push("--master-weights does nothing: the weights are float32 already".into());
+        }
+        warnings
+    }
 }
 
 impl Default for Plan {

@@ -103,7 +103,7 @@ pub(crate) fn batch_size(graph: &Graph, inputs: &[Known]) -> Option<u64> {
 }
 
 /// The symbol that stands for the batch: one whose name says so, else the first dim of the first input that has one.
-pub(crate) fn batch_symbol(graph: &Graph) -> Option<String> {
+pub fn batch_symbol(graph: &Graph) -> Option<String> {
     let shapes = || graph.inputs.iter().filter_map(|id| graph.tensor(*id).declared.shape());
     let symbols = || shapes().flat_map(|s| s.dims()).filter_map(lone_symbol);
     let says_batch = |s: &&str| {

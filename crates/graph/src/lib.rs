@@ -25,7 +25,7 @@ mod types;
 mod value;
 
 pub use attributes::{Attribute, Attributes, TensorAttribute};
-pub use binding::Binding;
+pub use binding::{Binding, batch_symbol};
 pub use bytes::Bytes;
 pub use context::{Infer, Step};
 pub use dim::Dim;

@@ -1,12 +1,18 @@
-//! memfit for a browser: bytes of a file and a plan in JSON go in, JSON comes out.
+//! memfit for a browser and for Node: a file and a plan in JSON go in, the command line's JSON comes out.
 //!
-//! There is no logic here. The same functions answer natively, which is how a check proves that both give the same bytes.
+//! There is no logic here. The same functions answer natively, which is how a check proves that both give the same bytes. With
+//! the feature `javascript` the crate is also what JavaScript calls: `open` a file through slices, then ask it.
 
+#[cfg(feature = "javascript")]
+pub mod javascript;
+mod opened;
 mod request;
 
-use memfit_engine::Model;
-use memfit_graph::{Problem, infer};
-use memfit_report::{Inspection, inspect, json};
+pub use opened::Opened;
+pub use request::{Asked, read as read_request};
+
+use memfit_graph::Problem;
+use std::io::Cursor;
 
 /// What one training step of an ONNX model holds, as JSON.
 ///
@@ -16,11 +22,7 @@ use memfit_report::{Inspection, inspect, json};
 /// # Errors
 /// All problems found, one a line.
 pub fn estimate_json(model: &[u8], plan: &str) -> Result<String, String> {
-    let (plan, binding) = request::read(plan)?;
-    let imported = memfit_onnx::import(model).map_err(|p| lines(&p))?;
-    let name = imported.graph.name.clone();
-    let model = Model::new(imported.graph, &name, "onnx", imported.operators);
-    Ok(json::estimate(&model.estimate(&binding, &plan).map_err(|p| lines(&p))?))
+    Opened::read(Cursor::new(model), None).and_then(|m| m.estimate_json(plan)).map_err(|p| lines(&p))
 }
 
 /// Every tensor of an ONNX model with its dtype and shape, as JSON. Of `plan` only the sizes are read.
@@ -28,22 +30,10 @@ pub fn estimate_json(model: &[u8], plan: &str) -> Result<String, String> {
 /// # Errors
 /// All problems found, one a line.
 pub fn inspect_json(model: &[u8], plan: &str) -> Result<String, String> {
-    let (_, binding) = request::read(plan)?;
-    let imported = memfit_onnx::import(model).map_err(|p| lines(&p))?;
-    let inferred = infer(&imported.graph, &binding).map_err(|p| lines(&p))?;
-    let warnings: Vec<String> = imported.warnings.iter().map(ToString::to_string).collect();
-    Ok(inspect::json::inspection(&Inspection {
-        name: &imported.graph.name,
-        format: "onnx",
-        producer: &imported.producer,
-        opset: Some(imported.opset),
-        operators: imported.operators,
-        graph: &imported.graph,
-        inferred: &inferred,
-        warnings: &warnings,
-    }))
+    Opened::read(Cursor::new(model), None).and_then(|m| m.inspect_json(plan)).map_err(|p| lines(&p))
 }
 
-fn lines(problems: &[Problem]) -> String {
+/// Problems as the command line words them, one a line.
+pub fn lines(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

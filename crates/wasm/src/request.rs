@@ -1,7 +1,7 @@
 //! A plan as a page sends it: the words of the JSON report, read back.
 
 use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
-use memfit_graph::Binding;
+use memfit_graph::{Binding, Problem};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -53,9 +53,24 @@ struct Request {
     assume_batchnorm: Option<bool>,
 }
 
+/// What was asked for: a plan, the sizes that come with it, and what is odd about them.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// How the model is trained.
+    pub plan: Plan,
+    /// The sizes that the model leaves open.
+    pub binding: Binding,
+    /// What does nothing here.
+    pub warnings: Vec<String>,
+}
+
 /// Reads a plan and the sizes that come with it.
-pub(crate) fn read(text: &str) -> Result<(Plan, Binding), String> {
-    let request: Request = serde_json::from_str(text).map_err(|e| format!("plan: {e}"))?;
+///
+/// # Errors
+/// A key or a word that is not known, by name.
+pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
+    let request: Request =
+        serde_json::from_str(text).map_err(|e| vec![Problem::new("plan", e.to_string())])?;
     let binding = Binding {
         symbols: request.set,
         shapes: request.input,
@@ -63,12 +78,12 @@ pub(crate) fn read(text: &str) -> Result<(Plan, Binding), String> {
         ..Binding::default()
     };
     let d = Plan::default();
-    let plan = Plan {
+    let mut plan = Plan {
         framework: request.framework.map_or(d.framework, Into::into),
         precision: request.precision.map_or(d.precision, Into::into),
         mode: request.mode.map_or(d.mode, Into::into),
         optimizer: request.optimizer.unwrap_or(d.optimizer),
-        optimizer_impl: request.optimizer_impl.map_or(d.optimizer_impl, Into::into),
+        optimizer_impl: d.optimizer_impl,
         weight_decay: request.weight_decay.unwrap_or(d.weight_decay),
         accumulate: request.accumulate.unwrap_or(d.accumulate),
         checkpoint: request.checkpoint.map_or(d.checkpoint, Into::into),
@@ -80,7 +95,8 @@ pub(crate) fn read(text: &str) -> Result<(Plan, Binding), String> {
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
     };
-    Ok((plan, binding))
+    let warnings = plan.settle(request.optimizer_impl.map(Into::into));
+    Ok(Asked { plan, binding, warnings })
 }
 
 #[cfg(test)]
@@ -89,18 +105,19 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_report() {
-        let (plan, binding) = read(
+        let Asked { plan, binding, .. } = read(
             r#"{"batch_size": 8, "precision": "mixed-bf16", "loss": "cross-entropy", "set": {"seq": 128}}"#,
         )
         .unwrap();
         assert_eq!((plan.precision, plan.loss), (Precision::MixedBf16, Loss::CrossEntropy));
         assert_eq!((binding.batch, binding.symbols["seq"]), (Some(8), 128));
-        assert_eq!(read("{}").unwrap().0, Plan::default());
+        assert_eq!(read("{}").unwrap().plan, Plan::default());
     }
 
     #[test]
     fn a_misspelled_key_or_word_is_named() {
-        assert!(read(r#"{"batchsize": 8}"#).unwrap_err().contains("batchsize"));
-        assert!(read(r#"{"precision": "half"}"#).unwrap_err().contains("half"));
+        let problem = |text| read(text).unwrap_err().remove(0).message;
+        assert!(problem(r#"{"batchsize": 8}"#).contains("batchsize"));
+        assert!(problem(r#"{"precision": "half"}"#).contains("half"));
     }
 }

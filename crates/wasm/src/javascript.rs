@@ -1,0 +1,129 @@
+//! What JavaScript calls: `open` a file, then ask the model that comes back.
+//!
+//! Answers are the command line's JSON, as text (`estimateJson`) or parsed (`estimate`). A failure is an `Error` whose message
+//! lists all problems, with the problems one by one in its property `problems`.
+
+mod reader;
+mod types;
+
+pub use reader::Slices;
+
+use crate::{Opened, lines};
+use js_sys::{Array, Error, JSON, Object, Reflect};
+use memfit_graph::Problem;
+use wasm_bindgen::prelude::*;
+
+/// Reads the structure of a model file, never its weights.
+///
+/// `source` is a `Uint8Array`, an object with `size` and `read(offset, length)`, or, inside of a worker, a `File` or `Blob`.
+/// `name` is what the file is called.
+///
+/// # Errors
+/// All problems of the file.
+#[wasm_bindgen]
+pub fn open(
+    #[wasm_bindgen(unchecked_param_type = "Uint8Array | Blob | Source")] source: JsValue,
+    name: Option<String>,
+) -> Result<Model, JsValue> {
+    let slices = Slices::new(source)?;
+    Opened::read(slices, name.as_deref()).map(Model).map_err(|p| thrown(&p))
+}
+
+/// The version of memfit that this is.
+#[wasm_bindgen]
+pub fn version() -> String {
+    env!("CARGO_PKG_VERSION").into()
+}
+
+/// A model whose structure has been read.
+#[wasm_bindgen]
+pub struct Model(Opened);
+
+#[wasm_bindgen]
+impl Model {
+    /// The file's name without its extension, else the graph's.
+    #[wasm_bindgen(getter)]
+    pub fn name(&self) -> String {
+        self.0.name.clone()
+    }
+
+    /// What one training step holds, as `memfit estimate --format json` writes it.
+    ///
+    /// # Errors
+    /// All problems found.
+    #[wasm_bindgen(js_name = estimateJson)]
+    pub fn estimate_json(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "Plan | string | undefined")] plan: JsValue,
+    ) -> Result<String, JsValue> {
+        self.0.estimate_json(&text(&plan)?).map_err(|p| thrown(&p))
+    }
+
+    /// The same, parsed.
+    ///
+    /// # Errors
+    /// All problems found.
+    #[wasm_bindgen(unchecked_return_type = "Estimate")]
+    pub fn estimate(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "Plan | string | undefined")] plan: JsValue,
+    ) -> Result<JsValue, JsValue> {
+        JSON::parse(&self.estimate_json(plan)?)
+    }
+
+    /// Every tensor with its dtype and shape, as `memfit inspect --format json` writes it.
+    ///
+    /// # Errors
+    /// All problems found.
+    #[wasm_bindgen(js_name = inspectJson)]
+    pub fn inspect_json(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "Plan | string | undefined")] plan: JsValue,
+    ) -> Result<String, JsValue> {
+        self.0.inspect_json(&text(&plan)?).map_err(|p| thrown(&p))
+    }
+
+    /// The same, parsed.
+    ///
+    /// # Errors
+    /// All problems found.
+    #[wasm_bindgen(unchecked_return_type = "Inspection")]
+    pub fn inspect(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "Plan | string | undefined")] plan: JsValue,
+    ) -> Result<JsValue, JsValue> {
+        JSON::parse(&self.inspect_json(plan)?)
+    }
+}
+
+/// A plan as text: it may be given as an object, as JSON, or not at all.
+fn text(plan: &JsValue) -> Result<String, JsValue> {
+    if plan.is_undefined() || plan.is_null() {
+        return Ok("{}".into());
+    }
+    match plan.as_string() {
+        Some(text) => Ok(text),
+        None => JSON::stringify(plan).map(String::from),
+    }
+}
+
+/// The error that is thrown for problems.
+fn thrown(problems: &[Problem]) -> JsValue {
+    let error = Error::new(&lines(problems));
+    error.set_name("MemfitError");
+    let list = Array::new();
+    for problem in problems {
+        let entry = Object::new();
+        let set = |key: &str, value: &str| {
+            // Setting a key of a new plain object does not fail.
+            let _ = Reflect::set(&entry, &key.into(), &value.into());
+        };
+        set("place", &problem.place);
+        set("op", &problem.op);
+        set("message", &problem.message);
+        set("hint", problem.hint.as_deref().unwrap_or_default());
+        list.push(&entry);
+    }
+    let _ = Reflect::set(&error, &"problems".into(), &list);
+    error.into()
+}

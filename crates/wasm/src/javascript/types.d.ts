@@ -1,0 +1,116 @@
+/** A file that is read slice by slice. */
+export interface Source {
+  /** Bytes in all. */
+  readonly size: number;
+  /** At least one byte from `offset` on, at most `length`. */
+  read(offset: number, length: number): Uint8Array;
+}
+
+export type Framework = "pytorch" | "tensorflow" | "burn";
+export type Precision = "fp32" | "mixed-fp16" | "mixed-bf16" | "fp16" | "bf16";
+
+/** How a model is trained; what is left out is the framework's default. */
+export interface Plan {
+  batch_size?: number;
+  /** Named sizes: `{ seq: 512 }`. */
+  set?: Record<string, number>;
+  /** Whole input shapes: `{ image: [8, 3, 224, 224] }`. */
+  input?: Record<string, number[]>;
+  framework?: Framework;
+  precision?: Precision;
+  mode?: "train" | "infer";
+  optimizer?: string;
+  optimizer_impl?: "foreach" | "fused" | "loop";
+  weight_decay?: boolean;
+  accumulate?: number;
+  checkpoint?: "none" | "block" | "full";
+  freeze?: string[];
+  keep_gradients?: boolean;
+  loss?: "auto" | "cross-entropy" | "mse" | "bce" | "none";
+  ema?: boolean;
+  master_weights?: boolean;
+  assume_batchnorm?: boolean;
+  as_fake_tensors?: boolean;
+}
+
+/** Bytes by what they are for. */
+export interface State {
+  parameters_bytes: number;
+  buffers_bytes: number;
+  gradients_bytes: number;
+  optimizer_bytes: number;
+  activations_bytes: number;
+  activation_gradients_bytes: number;
+  workspace_bytes: number;
+  inputs_bytes: number;
+  transients_bytes: number;
+}
+
+export interface Layer {
+  name: string;
+  op: string;
+  output_shapes: number[][];
+  parameters: number;
+  parameter_bytes: number;
+  gradient_bytes: number;
+  optimizer_bytes: number;
+  saved_bytes: number;
+  workspace_bytes: number;
+  at_peak: State;
+}
+
+/** `memfit estimate --format json`, schema version 1. */
+export interface Estimate {
+  schema_version: 1;
+  tool: { name: "memfit"; version: string };
+  model: {
+    name: string;
+    format: "onnx" | "keras";
+    parameters_trainable: number;
+    parameters_frozen: number;
+    buffers: number;
+    operators: number;
+  };
+  plan: Required<Omit<Plan, "batch_size" | "set" | "input">> & { batch_size: number | null };
+  peak: {
+    allocated_bytes: number;
+    reserved_bytes: number;
+    device_bytes: number;
+    phase: "setup" | "forward" | "backward" | "optimizer_step";
+    layer: string;
+    device_low_bytes: number;
+    device_high_bytes: number;
+  };
+  breakdown: State & { allocator_bytes: number; context_bytes: number };
+  saved_for_backward_bytes: number;
+  layers: Layer[];
+  largest: { name: string; layer: string; category: string; size_bytes: number }[];
+  unknown: string[];
+  assumptions: string[];
+  warnings: string[];
+}
+
+/** `memfit inspect --format json`. */
+export interface Inspection {
+  schema_version: 1;
+  tool: { name: "memfit"; version: string };
+  model: { name: string; format: string; producer: string; opset: number | null; operators: number };
+  inputs: string[];
+  outputs: string[];
+  tensors: Record<string, unknown>;
+  operators: Record<string, number>;
+  unknown: string[];
+  warnings: string[];
+}
+
+export interface Problem {
+  place: string;
+  op: string;
+  message: string;
+  hint: string;
+}
+
+/** What is thrown when a file or a plan has problems. */
+export interface MemfitError extends Error {
+  problems: Problem[];
+}

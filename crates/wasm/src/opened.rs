@@ -1,0 +1,87 @@
+//! A model that was opened once and is asked many times.
+
+use crate::request;
+use memfit_engine::{Estimate, Model, Plan};
+use memfit_graph::{Binding, Problem, infer};
+use memfit_report::{Inspection, inspect, json};
+use std::io::{Read, Seek};
+use std::path::Path;
+
+/// A model whose structure has been read; the file is not needed any more.
+pub struct Opened {
+    /// The file's name without its extension, else the graph's.
+    pub name: String,
+    /// `onnx`.
+    pub format: &'static str,
+    /// What wrote the file, as the file says it.
+    pub producer: String,
+    /// The opset of the default domain, where the format has one.
+    pub opset: Option<i64>,
+    /// Nodes in the file, bodies included.
+    pub operators: u64,
+    /// What is odd about the file.
+    pub warnings: Vec<String>,
+    /// The model itself.
+    pub model: Model,
+}
+
+impl Opened {
+    /// Reads a file's structure; `file` is what the file is called.
+    ///
+    /// # Errors
+    /// All problems of the file.
+    pub fn read(reader: impl Read + Seek, file: Option<&str>) -> Result<Opened, Vec<Problem>> {
+        let imported = memfit_onnx::import_from(reader)?;
+        let stem = file.and_then(|f| Path::new(f).file_stem()).map(|s| s.to_string_lossy().into_owned());
+        let name = stem.unwrap_or_else(|| imported.graph.name.clone());
+        Ok(Opened {
+            format: "onnx",
+            producer: imported.producer,
+            opset: Some(imported.opset),
+            operators: imported.operators,
+            warnings: imported.warnings.iter().map(ToString::to_string).collect(),
+            model: Model::new(imported.graph, &name, "onnx", imported.operators),
+            name,
+        })
+    }
+
+    /// What one training step holds.
+    ///
+    /// # Errors
+    /// All problems found.
+    pub fn estimate(&self, plan: &Plan, binding: &Binding) -> Result<Estimate, Vec<Problem>> {
+        let mut estimate = self.model.estimate(binding, plan)?;
+        estimate.warnings.extend(self.warnings.iter().cloned());
+        Ok(estimate)
+    }
+
+    /// What one training step holds, as `memfit estimate --format json` writes it.
+    ///
+    /// # Errors
+    /// All problems found.
+    pub fn estimate_json(&self, plan: &str) -> Result<String, Vec<Problem>> {
+        let asked = request::read(plan)?;
+        let mut estimate = self.estimate(&asked.plan, &asked.binding)?;
+        estimate.warnings.extend(asked.warnings);
+        Ok(json::estimate(&estimate))
+    }
+
+    /// Every tensor with its dtype and shape, as `memfit inspect --format json` writes it. Of the plan only sizes are read.
+    ///
+    /// # Errors
+    /// All problems found.
+    pub fn inspect_json(&self, plan: &str) -> Result<String, Vec<Problem>> {
+        let graph = self.model.graph();
+        let inferred = infer(graph, &request::read(plan)?.binding)?;
+        Ok(inspect::json::inspection(&Inspection {
+            name: &self.name,
+            format: self.format,
+            producer: &self.producer,
+            opset: self.opset,
+            operators: self.operators,
+            graph,
+            inferred: &inferred,
+            warnings: &self.warnings,
+        }))
+    }
+}

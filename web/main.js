@@ -1,0 +1,27 @@
+// Compiles the module once and starts the page on it; the worker gets the same module.
+import init, { start_page } from "./memfit_web.js";
+
+async function compiled() {
+  const response = await fetch(new URL("memfit_web_bg.wasm", import.meta.url));
+  if (!response.ok) throw new Error(`the calculator could not be loaded: ${response.status}`);
+  // A server that does not know the type of wasm files is no reason to fail.
+  return response.headers.get("content-type")?.startsWith("application/wasm")
+    ? WebAssembly.compileStreaming(response)
+    : WebAssembly.compile(await response.arrayBuffer());
+}
+
+try {
+  const module = await compiled();
+  await init({ module_or_path: module });
+  start_page(module);
+} catch (error) {
+  const status = document.querySelector(".loading");
+  if (status) status.textContent = `${error.message ?? error}. A recent Chrome, Edge, Firefox or Safari is needed.`;
+  throw error;
+}
+
+if ("serviceWorker" in navigator && location.protocol !== "file:") {
+  navigator.serviceWorker.register("sw.js").catch(() => {
+    // Without it the page works too, only not offline.
+  });
+}

@@ -1,0 +1,295 @@
+//! The page: what it knows, what may happen to it, and what is asked of the worker then.
+
+mod browser;
+mod view;
+
+use crate::client::Client;
+use crate::protocol::{Answer, Ask, Details, Facts, Format, Head, Problem, Said};
+use crate::state::{Source, State};
+use browser::Timer;
+use std::rc::Rc;
+use wasm_bindgen::JsValue;
+use yew::prelude::*;
+
+/// How long nothing may change before the long parts are asked for and the URL is written.
+const QUIET_MS: i32 = 120;
+
+/// A change of the state.
+pub(crate) type Edit = Rc<dyn Fn(&mut State)>;
+
+/// The page's properties.
+#[derive(Properties, PartialEq)]
+pub(crate) struct Props {
+    /// This module, for the worker.
+    pub(crate) module: JsValue,
+}
+
+/// What may happen.
+pub(crate) enum Msg {
+    /// A file was dropped or chosen.
+    File(web_sys::File),
+    /// An example was chosen.
+    Example(String),
+    /// Its bytes have come.
+    Fetched(String, Result<JsValue, String>),
+    Answered(Answer),
+    Edited(Edit),
+    /// Nothing has changed for a while.
+    Quiet,
+    /// The URL was changed by hand or by going back.
+    Linked,
+    /// A layer was pointed at, by its path; empty for none.
+    Selected(String),
+    Pinned(bool),
+    Export(Format),
+    Theme,
+    /// Another model is wanted.
+    Closed,
+}
+
+/// An estimate kept for comparison.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Pinned {
+    pub(crate) model: String,
+    pub(crate) summary: String,
+    pub(crate) state: State,
+    pub(crate) head: Rc<Head>,
+}
+
+/// The page.
+pub(crate) struct Page {
+    client: Client,
+    state: State,
+    generation: u64,
+    /// The generation of what is shown.
+    shown: u64,
+    took: f64,
+    opening: Option<String>,
+    facts: Option<Rc<Facts>>,
+    head: Option<Rc<Head>>,
+    details: Option<Rc<Details>>,
+    curve: Rc<Vec<(u64, u64)>>,
+    problems: Rc<Vec<Problem>>,
+    selected: AttrValue,
+    pinned: Option<Pinned>,
+    quiet: Option<Timer>,
+    _listeners: browser::Listeners,
+}
+
+impl Component for Page {
+    type Message = Msg;
+    type Properties = Props;
+
+    fn create(ctx: &Context<Self>) -> Page {
+        let link = ctx.link().clone();
+        let client =
+            Client::new(ctx.props().module.clone(), move |answer| link.send_message(Msg::Answered(answer)));
+        let link = ctx.link().clone();
+        let listeners = browser::listen(link.callback(Msg::File), link.callback(|()| Msg::Linked));
+        let mut page = Page {
+            client,
+            state: State::from_link(&browser::fragment()),
+            generation: 0,
+            shown: 0,
+            took: 0.0,
+            opening: None,
+            facts: None,
+            head: None,
+            details: None,
+            curve: Rc::default(),
+            problems: Rc::default(),
+            selected: AttrValue::default(),
+            pinned: None,
+            quiet: None,
+            _listeners: listeners,
+        };
+        if let Source::Example(name) = page.state.source.clone() {
+            page.fetch(ctx, name);
+        }
+        page
+    }
+
+    fn update(&mut self, ctx: &Context<Self>, msg: Msg) -> bool {
+        match msg {
+            Msg::File(file) => {
+                self.state.source = Source::Own(file.name());
+                self.forget_sizes();
+                self.open(file.name(), file.into());
+            }
+            Msg::Example(name) => {
+                self.state.source = Source::Example(name.clone());
+                self.forget_sizes();
+                self.fetch(ctx, name);
+            }
+            Msg::Fetched(name, Ok(bytes)) => self.open(name, bytes),
+            Msg::Fetched(name, Err(message)) => {
+                self.opening = None;
+                self.problems =
+                    Rc::new(vec![Problem { place: name, op: String::new(), message, hint: None }]);
+            }
+            Msg::Answered(answer) => return self.answered(ctx, answer),
+            Msg::Edited(edit) => {
+                edit(&mut self.state);
+                self.changed(ctx);
+            }
+            Msg::Quiet => {
+                browser::set_fragment(&self.state.link());
+                self.ask_long_parts();
+                return false;
+            }
+            Msg::Linked => return self.linked(ctx),
+            Msg::Selected(path) => {
+                let path = AttrValue::from(path);
+                let changed = path != self.selected;
+                self.selected = path;
+                return changed;
+            }
+            Msg::Pinned(on) => {
+                self.pinned = self.head.clone().filter(|_| on).map(|head| Pinned {
+                    model: self.facts.as_ref().map(|f| f.name.clone()).unwrap_or_default(),
+                    summary: self.state.summary(),
+                    state: self.state.clone(),
+                    head,
+                });
+            }
+            Msg::Export(format) => {
+                self.ask(Ask::Export { plan: self.state.plan(), format });
+                return false;
+            }
+            Msg::Theme => browser::toggle_theme(),
+            Msg::Closed => {
+                self.state.source = Source::None;
+                (self.facts, self.head, self.details) = (None, None, None);
+                self.problems = Rc::default();
+                browser::set_fragment(&self.state.link());
+            }
+        }
+        true
+    }
+
+    fn view(&self, ctx: &Context<Self>) -> Html {
+        view::page(self, ctx)
+    }
+}
+
+impl Page {
+    fn ask(&self, ask: Ask) {
+        self.client.ask(self.generation, ask, JsValue::UNDEFINED);
+    }
+
+    /// Sizes belong to a model's own inputs.
+    fn forget_sizes(&mut self) {
+        self.state.set.clear();
+        self.state.input.clear();
+        self.state.freeze.clear();
+        self.state.assume_batchnorm = false;
+    }
+
+    fn fetch(&mut self, ctx: &Context<Self>, name: String) {
+        self.opening = Some(name.clone());
+        self.problems = Rc::default();
+        ctx.link().send_future(async move {
+            let bytes = browser::example(&name).await;
+            Msg::Fetched(name, bytes)
+        });
+    }
+
+    fn open(&mut self, name: String, file: JsValue) {
+        self.opening = Some(name.clone());
+        self.problems = Rc::default();
+        self.generation += 1;
+        self.client.ask(self.generation, Ask::Open { file: name }, file);
+    }
+
+    /// Asks for what is said of the state as it is now, the short answer first.
+    fn changed(&mut self, ctx: &Context<Self>) {
+        self.generation += 1;
+        if self.facts.is_some() {
+            self.ask(Ask::Estimate { plan: self.state.plan() });
+        }
+        let link = ctx.link().clone();
+        self.quiet = Some(Timer::after(QUIET_MS, move || link.send_message(Msg::Quiet)));
+    }
+
+    fn ask_long_parts(&self) {
+        if self.facts.is_some() {
+            self.ask(Ask::Details { plan: self.state.plan() });
+            self.ask(Ask::Curve {
+                plan: self.state.plan(),
+                batches: crate::draw::curve::batches(self.state.batch),
+            });
+        }
+    }
+
+    fn linked(&mut self, ctx: &Context<Self>) -> bool {
+        let state = State::from_link(&browser::fragment());
+        if state == self.state {
+            return false;
+        }
+        let other_model = state.source != self.state.source;
+        self.state = state;
+        match self.state.source.clone() {
+            Source::Example(name) if other_model => self.fetch(ctx, name),
+            _ => self.changed(ctx),
+        }
+        true
+    }
+
+    fn answered(&mut self, ctx: &Context<Self>, answer: Answer) -> bool {
+        let current = answer.generation == self.generation;
+        match answer.said {
+            Said::Ready => return false,
+            Said::Opened(facts) => {
+                self.opening = None;
+                self.took = answer.took;
+                (self.head, self.details, self.curve) = (None, None, Rc::default());
+                self.selected = AttrValue::default();
+                for symbol in &facts.symbols {
+                    self.state.set.entry(symbol.clone()).or_insert_with(|| usual_size(symbol));
+                }
+                self.state.set.retain(|name, _| facts.symbols.contains(name));
+                self.facts = Some(Rc::new(facts));
+                self.changed(ctx);
+            }
+            // While a slider moves, each answer that comes is newer than what is shown.
+            Said::Estimated(head) if answer.generation > self.shown || current => {
+                (self.shown, self.took) = (answer.generation, answer.took);
+                self.head = Some(Rc::new(*head));
+                self.problems = Rc::default();
+            }
+            Said::Detailed(details) if current => self.details = Some(Rc::new(details)),
+            Said::Curve(points) if current => self.curve = Rc::new(points),
+            Said::Exported { format, text } => {
+                let name = self.facts.as_ref().map_or("model", |f| &f.name);
+                browser::download(name, format, &text);
+                return false;
+            }
+            Said::Failed(kind, problems) => {
+                if kind == 0 {
+                    self.opening = None;
+                    (self.facts, self.head, self.details) = (None, None, None);
+                } else if !current || kind > 1 {
+                    return false;
+                } else {
+                    (self.head, self.details, self.curve) = (None, None, Rc::default());
+                }
+                self.problems = Rc::new(problems);
+            }
+            Said::Estimated(_) | Said::Detailed(_) | Said::Curve(_) => return false,
+        }
+        true
+    }
+}
+
+/// A size to begin with for a named one that a file leaves open; it stands among the controls.
+fn usual_size(name: &str) -> u64 {
+    let name = name.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|w| name.contains(w));
+    if has(&["seq", "len", "time", "token"]) {
+        128
+    } else if has(&["height", "width", "size"]) || name == "h" || name == "w" {
+        224
+    } else {
+        16
+    }
+}

@@ -1,0 +1,112 @@
+//! The page from top to bottom: the model, the answer, the controls, the pictures.
+
+use super::{Msg, Page};
+use crate::parts::{answer, controls, drop, notes, sections};
+use crate::protocol::Problem;
+use yew::prelude::*;
+
+pub(super) fn page(page: &Page, ctx: &Context<Page>) -> Html {
+    let link = ctx.link();
+    html! {
+        <>
+            <a class="skip" href="#main" onclick={skip()}>{"Skip to the answer"}</a>
+            <header class="top">
+                <div class="brand">
+                    <svg viewBox="0 0 64 64" width="28" height="28" aria-hidden="true">
+                        <rect width="64" height="64" rx="14" class="brand-box" />
+                        <path d="M10 50V34l8-6 8 8 8-20 8 6 6 14 6-2v16z" class="brand-hill" />
+                        <path d="M8 14h48" class="brand-line" />
+                    </svg>
+                    <h1>{"memfit"}</h1>
+                    <p>{"Will this model train on that GPU?"}</p>
+                </div>
+                <button class="quiet" type="button" onclick={link.callback(|_| Msg::Theme)}
+                    aria-label="Switch between light and dark">{"◐"}</button>
+            </header>
+            <main id="main" tabindex="-1">
+                { model(page, ctx) }
+                { problems(&page.problems) }
+                { result(page, ctx) }
+            </main>
+            <footer>
+                <p>{"Everything is computed in this browser. No file is uploaded and nothing is sent anywhere: the page has no server."}</p>
+                <p>{format!("memfit {} · sizes are 1024-based", env!("CARGO_PKG_VERSION"))}</p>
+            </footer>
+        </>
+    }
+}
+
+/// The fragment of the URL is the state, so the link moves the focus instead of the URL.
+fn skip() -> Callback<MouseEvent> {
+    Callback::from(|event: MouseEvent| {
+        event.prevent_default();
+        let main = web_sys::window().and_then(|w| w.document()).and_then(|d| d.get_element_by_id("main"));
+        if let Some(main) = main.and_then(|m| wasm_bindgen::JsCast::dyn_into::<web_sys::HtmlElement>(m).ok())
+        {
+            let _ = main.focus();
+        }
+    })
+}
+
+fn model(page: &Page, ctx: &Context<Page>) -> Html {
+    let link = ctx.link();
+    html! {
+        <drop::Drop
+            facts={page.facts.clone()}
+            opening={page.opening.clone()}
+            wanted={page.wanted()}
+            on_file={link.callback(Msg::File)}
+            on_example={link.callback(Msg::Example)}
+            on_close={link.callback(|()| Msg::Closed)}
+        />
+    }
+}
+
+fn problems(problems: &[Problem]) -> Html {
+    if problems.is_empty() {
+        return html! {};
+    }
+    html! {
+        <section class="card problems" role="alert" aria-label="Problems">
+            <h2>{if problems.len() == 1 { "A problem".to_owned() } else { format!("{} problems", problems.len()) }}</h2>
+            <ul>
+                { for problems.iter().map(|p| html! {
+                    <li>
+                        <strong>{&p.place}</strong>
+                        if !p.op.is_empty() { {format!(" ({})", p.op)} }
+                        {": "}{&p.message}
+                        if let Some(hint) = &p.hint { <span class="hint">{"Hint: "}{hint}</span> }
+                    </li>
+                }) }
+            </ul>
+        </section>
+    }
+}
+
+fn result(page: &Page, ctx: &Context<Page>) -> Html {
+    let Some(facts) = &page.facts else { return html! {} };
+    let edit = ctx.link().callback(Msg::Edited);
+    html! {
+        <div class="columns">
+            <div class="results">
+                if let Some(head) = &page.head {
+                    <answer::Answer state={page.state.clone()} head={head.clone()} edit={edit.clone()} took={page.took} />
+                    { sections::all(page, ctx, head) }
+                    <notes::Notes head={head.clone()} />
+                }
+            </div>
+            <controls::Controls state={page.state.clone()} facts={facts.clone()} edit={edit}
+                used={page.head.as_ref().map(|h| h.optimizer_impl.clone())} />
+        </div>
+    }
+}
+
+impl Page {
+    /// The file that a link speaks of and that only its owner can give.
+    fn wanted(&self) -> Option<String> {
+        match &self.state.source {
+            crate::state::Source::Own(name) if self.facts.is_none() => Some(name.clone()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Which model: a file of one's own, or an example.
+
+use crate::protocol::Facts;
+use std::rc::Rc;
+use wasm_bindgen::JsCast;
+use web_sys::{File, HtmlInputElement};
+use yew::prelude::*;
+
+/// The site's own models: file and name.
+pub(crate) fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
+    include_str!("../../examples.txt").lines().filter_map(|line| line.split_once(' '))
+}
+
+#[derive(Properties, PartialEq)]
+pub(crate) struct Props {
+    pub(crate) facts: Option<Rc<Facts>>,
+    /// The file that is being opened.
+    pub(crate) opening: Option<String>,
+    /// The file that a link speaks of.
+    pub(crate) wanted: Option<String>,
+    pub(crate) on_file: Callback<File>,
+    pub(crate) on_example: Callback<String>,
+    pub(crate) on_close: Callback<()>,
+}
+
+#[component]
+pub(crate) fn Drop(props: &Props) -> Html {
+    if let Some(name) = &props.opening {
+        return html! { <p class="card opening" role="status"><span class="spinner" aria-hidden="true"></span>{format!("Reading {name}…")}</p> };
+    }
+    if let Some(facts) = &props.facts {
+        return html! { <Opened facts={facts.clone()} on_file={&props.on_file} on_close={&props.on_close} /> };
+    }
+    html! {
+        <section class="card drop" aria-labelledby="drop-title">
+            <h2 id="drop-title">{"Drop a model here"}</h2>
+            if let Some(name) = &props.wanted {
+                <p class="wanted">{"This link is about the file "}<strong>{name}</strong>{", which stays on its owner's machine. Choose it to see the result."}</p>
+            }
+            <p>{"An "}<code>{".onnx"}</code>{" file of any size: only its structure is read, never its weights, and nothing is uploaded."}</p>
+            <Choose label="Choose a file" on_file={&props.on_file} primary={true} />
+            <p class="or">{"or try an example"}</p>
+            <ul class="examples">
+                { for examples().map(|(file, name)| {
+                    let choose = props.on_example.reform(move |_| file.to_owned());
+                    html! { <li><button type="button" onclick={choose}>{name}</button></li> }
+                }) }
+            </ul>
+        </section>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct OpenedProps {
+    facts: Rc<Facts>,
+    on_file: Callback<File>,
+    on_close: Callback<()>,
+}
+
+#[component]
+fn Opened(props: &OpenedProps) -> Html {
+    let facts = &props.facts;
+    let inputs = facts.inputs.iter().map(|input| {
+        let dims = input.dims.as_ref().map_or_else(|| "?".to_owned(), |dims| dims.join("×"));
+        format!("{} {dims}", input.name)
+    });
+    let inputs = inputs.collect::<Vec<_>>().join(", ");
+    html! {
+        <section class="card model" aria-label="Model">
+            <div>
+                <h2>{&facts.name}</h2>
+                <p>{format!("{} · {} operators", facts.format, memfit_report::amounts::grouped(facts.operators))}
+                    if !facts.producer.is_empty() { {format!(" · {}", facts.producer)} }
+                    <span class="inputs">{format!("inputs: {inputs}")}</span>
+                </p>
+            </div>
+            <div class="actions">
+                <Choose label="Open another file" on_file={&props.on_file} primary={false} />
+                <button type="button" onclick={props.on_close.reform(|_| ())}>{"Examples"}</button>
+            </div>
+        </section>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct ChooseProps {
+    label: AttrValue,
+    on_file: Callback<File>,
+    primary: bool,
+}
+
+/// A file input that looks like a button and is one for the keyboard.
+#[component]
+fn Choose(props: &ChooseProps) -> Html {
+    let on_file = props.on_file.clone();
+    let chosen = Callback::from(move |event: Event| {
+        let input = event.target().and_then(|t| t.dyn_into::<HtmlInputElement>().ok());
+        if let Some(file) = input.and_then(|i| i.files()).and_then(|files| files.get(0)) {
+            on_file.emit(file);
+        }
+    });
+    html! {
+        <label class={classes!("choose", props.primary.then_some("primary"))}>
+            <input type="file" accept=".onnx" onchange={chosen} />
+            <span>{&props.label}</span>
+        </label>
+    }
+}

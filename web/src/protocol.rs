@@ -1,0 +1,167 @@
+//! What page and worker say to each other: JSON, with a file beside it where one is opened.
+
+use serde::{Deserialize, Serialize};
+
+/// A question with the state of the page that it is about.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Question {
+    /// Counts up with each change of the page's state; an answer to an older one may be dropped.
+    pub(crate) generation: u64,
+    pub(crate) ask: Ask,
+}
+
+/// What is asked. Plans are as the JavaScript API takes them.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// Read the file that comes beside this.
+    Open { file: String },
+    /// What one step holds.
+    Estimate { plan: String },
+    /// The layers and the timeline of such a step.
+    Details { plan: String },
+    /// The peaks at these batch sizes.
+    Curve { plan: String, batches: Vec<u64> },
+    /// The result in one of the command line's formats.
+    Export { plan: String, format: Format },
+}
+
+/// A format to export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Format {
+    Json,
+    Text,
+}
+
+/// What comes back.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) generation: u64,
+    /// Milliseconds that it took.
+    pub(crate) took: f64,
+    pub(crate) said: Said,
+}
+
+/// The answers, in the order of the questions.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Said {
+    /// The worker has started.
+    Ready,
+    Opened(Facts),
+    Estimated(Box<Head>),
+    Detailed(Details),
+    Curve(Vec<(u64, u64)>),
+    Exported {
+        format: Format,
+        text: String,
+    },
+    /// Why a question has no answer; the number is its kind.
+    Failed(u8, Vec<Problem>),
+}
+
+/// A problem as the core words it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Problem {
+    pub(crate) place: String,
+    pub(crate) op: String,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
+}
+
+/// What a file says by itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Facts {
+    pub(crate) name: String,
+    pub(crate) format: String,
+    pub(crate) producer: String,
+    pub(crate) operators: u64,
+    pub(crate) inputs: Vec<Input>,
+    /// Named sizes that are not the batch.
+    pub(crate) symbols: Vec<String>,
+    /// Whether folded batch norms can be put back.
+    pub(crate) eval: bool,
+}
+
+/// An input as the file declares it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Input {
+    pub(crate) name: String,
+    pub(crate) dtype: String,
+    /// Numbers and names; none where the rank is not known.
+    pub(crate) dims: Option<Vec<String>>,
+}
+
+/// The answer to an estimate, without its long parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    pub(crate) batch: Option<u64>,
+    pub(crate) parameters: u64,
+    pub(crate) frozen: u64,
+    pub(crate) buffers: u64,
+    pub(crate) allocated: u64,
+    pub(crate) reserved: u64,
+    pub(crate) device: u64,
+    pub(crate) device_low: u64,
+    pub(crate) device_high: u64,
+    pub(crate) phase: u8,
+    pub(crate) layer: String,
+    /// By category, in their order.
+    pub(crate) parts: Vec<u64>,
+    pub(crate) saved: u64,
+    pub(crate) optimizer_impl: String,
+    pub(crate) unknown: Vec<String>,
+    pub(crate) assumptions: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The long parts of an estimate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Details {
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) largest: Vec<Tensor>,
+    pub(crate) step: Step,
+}
+
+/// One layer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Layer {
+    pub(crate) name: String,
+    pub(crate) op: String,
+    pub(crate) shape: String,
+    pub(crate) parameters: u64,
+    pub(crate) saved: u64,
+    /// At the peak, by category.
+    pub(crate) parts: Vec<u64>,
+}
+
+impl Layer {
+    pub(crate) fn at_peak(&self) -> u64 {
+        self.parts.iter().sum()
+    }
+}
+
+/// A tensor alive at the peak.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+    pub(crate) layer: String,
+    pub(crate) category: u8,
+    pub(crate) bytes: u64,
+}
+
+/// The timeline, as columns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Step {
+    pub(crate) layers: Vec<String>,
+    pub(crate) labels: Vec<String>,
+    /// By storage: size in the allocator's blocks, category, layer, label.
+    pub(crate) bytes: Vec<u64>,
+    pub(crate) category: Vec<u8>,
+    pub(crate) layer: Vec<u32>,
+    pub(crate) label: Vec<u32>,
+    /// By event: twice the storage, one more where it is freed.
+    pub(crate) events: Vec<u32>,
+    /// By event: its layer.
+    pub(crate) event_layer: Vec<u32>,
+    /// The first event of each phase: set-up, forward, backward, optimizer step.
+    pub(crate) phases: [u32; 4],
+}

@@ -1,0 +1,224 @@
+//! Everything that a user can choose, which is what the URL keeps.
+
+mod link;
+
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The words of each choice, as the JSON of a plan has them, with what they are called.
+pub(crate) const PRECISIONS: [(&str, &str); 5] = [
+    ("fp32", "fp32"),
+    ("mixed-bf16", "mixed bf16 (autocast)"),
+    ("mixed-fp16", "mixed fp16 (autocast)"),
+    ("bf16", "pure bf16"),
+    ("fp16", "pure fp16"),
+];
+pub(crate) const MODES: [(&str, &str); 2] = [("train", "training"), ("infer", "inference")];
+pub(crate) const IMPLEMENTATIONS: [(&str, &str); 4] =
+    [("", "the framework's own"), ("foreach", "foreach"), ("fused", "fused"), ("loop", "loop")];
+pub(crate) const CHECKPOINTS: [(&str, &str); 3] =
+    [("none", "none"), ("block", "inside of repeated blocks"), ("full", "blocks and the rest")];
+pub(crate) const LOSSES: [(&str, &str); 5] = [
+    ("auto", "by the outputs' shapes"),
+    ("cross-entropy", "cross-entropy"),
+    ("mse", "mean squared error"),
+    ("bce", "binary cross-entropy"),
+    ("none", "mean of the output"),
+];
+
+/// Where the model comes from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Source {
+    #[default]
+    None,
+    /// One of the site's own, by name.
+    Example(String),
+    /// A file of this machine, by name. A link to it cannot bring the file.
+    Own(String),
+}
+
+/// The choices.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct State {
+    pub(crate) source: Source,
+    /// An id of the catalogue, or a size.
+    pub(crate) gpu: String,
+    pub(crate) batch: u64,
+    pub(crate) precision: String,
+    pub(crate) mode: String,
+    pub(crate) optimizer: String,
+    /// Empty for the framework's own.
+    pub(crate) optimizer_impl: String,
+    pub(crate) weight_decay: bool,
+    pub(crate) accumulate: u32,
+    pub(crate) checkpoint: String,
+    pub(crate) freeze: Vec<String>,
+    pub(crate) keep_gradients: bool,
+    pub(crate) loss: String,
+    pub(crate) ema: bool,
+    pub(crate) master_weights: bool,
+    pub(crate) assume_batchnorm: bool,
+    /// Named sizes.
+    pub(crate) set: BTreeMap<String, u64>,
+    /// Whole input shapes.
+    pub(crate) input: BTreeMap<String, Vec<u64>>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            source: Source::None,
+            gpu: "rtx-4090".into(),
+            batch: 32,
+            precision: "fp32".into(),
+            mode: "train".into(),
+            optimizer: "adam".into(),
+            optimizer_impl: String::new(),
+            weight_decay: false,
+            accumulate: 1,
+            checkpoint: "none".into(),
+            freeze: Vec::new(),
+            keep_gradients: false,
+            loss: "auto".into(),
+            ema: false,
+            master_weights: false,
+            assume_batchnorm: false,
+            set: BTreeMap::new(),
+            input: BTreeMap::new(),
+        }
+    }
+}
+
+impl State {
+    /// The plan as the JavaScript API takes it; what is at its default is left out.
+    pub(crate) fn plan(&self) -> String {
+        let d = State::default();
+        let mut plan = Map::new();
+        let mut put = |key: &str, value: Value, differs: bool| {
+            if differs {
+                plan.insert(key.into(), value);
+            }
+        };
+        put("batch_size", json!(self.batch), true);
+        put("precision", json!(self.precision), self.precision != d.precision);
+        put("mode", json!(self.mode), self.mode != d.mode);
+        put("optimizer", json!(self.optimizer), self.optimizer != d.optimizer);
+        put("optimizer_impl", json!(self.optimizer_impl), !self.optimizer_impl.is_empty());
+        put("weight_decay", json!(true), self.weight_decay);
+        put("accumulate", json!(self.accumulate), self.accumulate != d.accumulate);
+        put("checkpoint", json!(self.checkpoint), self.checkpoint != d.checkpoint);
+        put("freeze", json!(self.freeze), !self.freeze.is_empty());
+        put("keep_gradients", json!(true), self.keep_gradients);
+        put("loss", json!(self.loss), self.loss != d.loss);
+        put("ema", json!(true), self.ema);
+        put("master_weights", json!(true), self.master_weights);
+        put("assume_batchnorm", json!(true), self.assume_batchnorm);
+        put("set", json!(self.set), !self.set.is_empty());
+        put("input", json!(self.input), !self.input.is_empty());
+        Value::Object(plan).to_string()
+    }
+
+    /// The same plan as flags of the command line.
+    pub(crate) fn command(&self, model: &str) -> String {
+        let mut words = vec!["memfit estimate".to_owned(), quoted(model), format!("-b {}", self.batch)];
+        let d = State::default();
+        let mut flag = |name: &str, value: &str, differs: bool| {
+            if differs {
+                words.push(if value.is_empty() {
+                    format!("--{name}")
+                } else {
+                    format!("--{name} {}", quoted(value))
+                });
+            }
+        };
+        for (name, n) in &self.set {
+            flag("set", &format!("{name}={n}"), true);
+        }
+        for (name, dims) in &self.input {
+            flag("input", &format!("{name}:{}", shape(dims)), true);
+        }
+        flag("precision", &self.precision, self.precision != d.precision);
+        flag("mode", &self.mode, self.mode != d.mode);
+        flag("optimizer", &self.optimizer, self.optimizer != d.optimizer);
+        flag("optimizer-impl", &self.optimizer_impl, !self.optimizer_impl.is_empty());
+        flag("weight-decay", "0.01", self.weight_decay);
+        flag("accumulate", &self.accumulate.to_string(), self.accumulate != d.accumulate);
+        flag("checkpoint", &self.checkpoint, self.checkpoint != d.checkpoint);
+        for glob in &self.freeze {
+            flag("freeze", glob, true);
+        }
+        flag("keep-gradients", "", self.keep_gradients);
+        flag("loss", &self.loss, self.loss != d.loss);
+        flag("ema", "", self.ema);
+        flag("master-weights", "", self.master_weights);
+        flag("assume-batchnorm", "", self.assume_batchnorm);
+        words.join(" ")
+    }
+
+    /// What tells this plan from another at a glance: `mixed-bf16 · adam · batch 32`.
+    pub(crate) fn summary(&self) -> String {
+        let mut parts = vec![self.precision.clone()];
+        if self.mode == "train" {
+            parts.push(self.optimizer.clone());
+        } else {
+            parts.push("inference".into());
+        }
+        if self.checkpoint != "none" {
+            parts.push(format!("checkpoint {}", self.checkpoint));
+        }
+        if !self.freeze.is_empty() {
+            parts.push("partly frozen".into());
+        }
+        parts.join(" · ")
+    }
+}
+
+/// `8x3x224x224`.
+pub(crate) fn shape(dims: &[u64]) -> String {
+    dims.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
+}
+
+/// Reads `8x3x224x224`, also with `×` or commas.
+pub(crate) fn read_shape(text: &str) -> Option<Vec<u64>> {
+    text.split(['x', 'X', '×', ',']).map(|n| n.trim().parse().ok().filter(|n| *n > 0)).collect()
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_has_what_differs_from_the_defaults() {
+        assert_eq!(State::default().plan(), r#"{"batch_size":32}"#);
+        let state = State {
+            precision: "mixed-bf16".into(),
+            freeze: vec!["encoder.*".into()],
+            set: BTreeMap::from([("seq".into(), 512)]),
+            ..State::default()
+        };
+        assert_eq!(
+            state.plan(),
+            r#"{"batch_size":32,"freeze":["encoder.*"],"precision":"mixed-bf16","set":{"seq":512}}"#
+        );
+        assert_eq!(
+            state.command("my model.onnx"),
+            "memfit estimate 'my model.onnx' -b 32 --set seq=512 --precision mixed-bf16 --freeze 'encoder.*'"
+        );
+    }
+
+    #[test]
+    fn shapes_are_read_as_people_type_them() {
+        assert_eq!(read_shape("8x3×224, 224"), Some(vec![8, 3, 224, 224]));
+        assert_eq!((read_shape("8x-1"), read_shape("axb"), read_shape("0")), (None, None, None));
+    }
+}

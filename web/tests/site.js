@@ -1,0 +1,58 @@
+// What the tests share: the built site served under a sub-path, a browser, the command line to compare with.
+import { spawn, execFileSync } from "node:child_process";
+import { mkdirSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
+const require = createRequire(join(process.env.MEMFIT_MODULES ?? join(root, "target/web/node_modules"), "x.js"));
+const { chromium } = require("playwright-core");
+
+/** The text of axe-core, which a page evaluates. */
+export const axe = require("axe-core").source;
+export const shots = join(root, "target/web/screenshots");
+mkdirSync(shots, { recursive: true });
+
+/** A model of this repository. */
+export const model = (name) => join(root, "models", name);
+
+/** Serves web/dist under a sub-path, on a free port. */
+export function serve() {
+  const server = spawn(join(root, "target/debug/xtask-web"), ["serve", join(root, "web/dist"), "--port", "0", "--base", "/tools/memfit"]);
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.stderr.on("data", (text) => process.stderr.write(text));
+    server.stdout.once("data", (text) => resolve({ address: String(text).trim(), stop: () => server.kill() }));
+  });
+}
+
+/** A browser without anything of this machine's. */
+export const browser = () =>
+  chromium.launch({
+    executablePath: process.env.MEMFIT_CHROMIUM ?? "/usr/bin/chromium",
+    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+  });
+
+/** What the command line says about a model. */
+export const command = (...words) => execFileSync(join(root, "target/debug/memfit"), words, { encoding: "utf8" });
+
+/** A page that fails the test for whatever goes wrong on it. */
+export async function open(context, address) {
+  const page = await context.newPage();
+  page.errors = [];
+  page.on("pageerror", (error) => page.errors.push(String(error)));
+  page.on("console", (message) => {
+    if (message.type() === "error") page.errors.push(message.text());
+  });
+  await page.goto(address);
+  await page.getByRole("heading", { name: "memfit" }).waitFor();
+  return page;
+}
+
+/** The verdict, once it is there. */
+export async function verdict(page) {
+  const heading = page.locator("#answer-title");
+  await heading.waitFor();
+  return heading.innerText();
+}
