@@ -4,6 +4,10 @@
 //! `x * (0.5 * (1 + erf(x / √2)))`. The tanh form is `1 + tanh(√(2/π) * (x + 0.044715 x³))` in the same place. Model
 //! code that composes GELU itself (`gelu_new` of transformers, `x * 0.5 * (1 + …)`) halves x first: the framework runs
 //! that in pieces, and so it stays in pieces. `0.5 x * erfc(-x / √2)` is what tf2onnx makes of TensorFlow's kernel.
+//!
+//! `x * 0.5 * (1 + tanh(√(2/π) x * (1 + 0.044715 x x)))` is how Megatron-LM writes the tanh form (fusions/fused_bias_gelu.py; also
+//! BLOOM in transformers, `GeLUFunction`): inside of an autograd function of its own that keeps x alone and computes the rest again.
+//! Transformers' `gelu_fast`, which does run in pieces, leaves the same nodes; it is the rarer of the two.
 
 use super::Pass;
 use super::rewriter::{Rewriter, build};
@@ -16,7 +20,7 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     let matched = match rw.node(id).op.name() {
         "Erf" => exact(rw, id).map(|(x, end)| (x, end, "none")),
         "Erfc" => complementary(rw, id).map(|(x, end)| (x, end, "none")),
-        "Tanh" => tanh(rw, id).map(|(x, end)| (x, end, "tanh")),
+        "Tanh" => tanh(rw, id).or_else(|| megatron(rw, id)).map(|(x, end)| (x, end, "tanh")),
         _ => None,
     };
     let Some((x, end, approximate)) = matched else { return false };
@@ -77,6 +81,22 @@ fn tanh(rw: &Rewriter<'_>, tanh: NodeId) -> Option<(TensorId, NodeId)> {
     Some((x, gate(rw, x, rw.output(tanh)?)?))
 }
 
+fn megatron(rw: &Rewriter<'_>, tanh: NodeId) -> Option<(TensorId, NodeId)> {
+    let times_of = |t: TensorId, c: f64| rw.times(rw.made_by(t, "Mul")?, c);
+    let argument = rw.made_by(rw.input(tanh, 0)?, "Mul")?;
+    let (x, bent) = rw.operands(argument, |t| times_of(t, FRAC_2_PI.sqrt()))?;
+    let bent = rw.made_by(bent, "Add")?;
+    let one = |t: TensorId| rw.is_scalar(t, 1.0).then_some(t);
+    let (_, square) = rw.operands(bent, one)?;
+    let (scaled, other) = rw.operands(rw.made_by(square, "Mul")?, |t| times_of(t, 0.044715))?;
+    let add = rw.sole_reader(rw.output(tanh)?).filter(|n| rw.is(*n, "Add"))?;
+    rw.operands(add, one)?;
+    let sum = rw.output(add)?;
+    let end = rw.sole_reader(sum).filter(|n| rw.is(*n, "Mul"))?;
+    let halved = times_of(rw.other(end, sum)?, 0.5)?;
+    (scaled == x && other == x && halved == x).then_some((x, end))
+}
+
 /// `x³` as a power or as `x * (x * x)`: gives x.
 fn cube(rw: &Rewriter<'_>, t: TensorId) -> Option<TensorId> {
     if let Some(pow) = rw.made_by(t, "Pow") {
@@ -125,6 +145,24 @@ mod tests {
         let y = s.push("Mul", &[x, half]);
         let y = s.push("Mul", &[y, gate]);
         assert_eq!(s.recompose(y).len(), 5);
+    }
+
+    #[test]
+    fn an_autograd_function_keeps_its_input_alone() {
+        let mut s = Sketch::default();
+        let x = s.input("x", &[2, 8]);
+        let (k, b, one, half) = (s.scalar(0.044_715), s.scalar(0.797_884_56), s.scalar(1.0), s.scalar(0.5));
+        let halved = s.push("Mul", &[x, half]);
+        let scaled = s.push("Mul", &[x, b]);
+        let y = s.push("Mul", &[x, k]);
+        let y = s.push("Mul", &[y, x]);
+        let y = s.push("Add", &[y, one]);
+        let y = s.push("Mul", &[scaled, y]);
+        let y = s.push("Tanh", &[y]);
+        let y = s.push("Add", &[y, one]);
+        let y = s.push("Mul", &[halved, y]);
+        assert_eq!(s.recompose(y), ["Gelu"]);
+        assert_eq!(s.inputs_of(0), ["x"]);
     }
 
     #[test]
