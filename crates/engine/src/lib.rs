@@ -15,6 +15,7 @@ mod parameters;
 mod plan;
 pub mod recompose;
 mod replay;
+mod sizes;
 mod timeline;
 
 pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak};

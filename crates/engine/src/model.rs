@@ -1,6 +1,6 @@
 //! A model made ready once, and estimated for any plan.
 
-use crate::frameworks::pytorch;
+use crate::frameworks::{pytorch, tensorflow};
 use crate::parameters::Stored;
 use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, recompose, replay};
 use memfit_graph::{Binding, Bytes, Graph, Problem, infer};
@@ -9,6 +9,10 @@ use std::sync::OnceLock;
 /// The block that PyTorch's caching allocator rounds every request up to
 /// (c10/cuda/CUDACachingAllocator.cpp, `kMinBlockSize`).
 const PYTORCH_BLOCK: u64 = 512;
+
+/// The block that TensorFlow's BFC allocator rounds every request up to (xla/tsl/framework/bfc_allocator.h,
+/// `kMinAllocationSize`).
+const BFC_BLOCK: u64 = 256;
 
 /// How many of the largest tensors at the peak an estimate lists.
 const LARGEST: usize = 20;
@@ -77,9 +81,10 @@ impl Model {
     /// # Errors
     /// All problems found: sizes that are not given, shapes that do not go together, a profile that is not there yet.
     pub fn estimate(&self, binding: &Binding, plan: &Plan) -> Result<Estimate, Vec<Problem>> {
-        if plan.framework != Framework::Pytorch {
-            let message = "only the PyTorch profile is available";
-            return Err(vec![Problem::new("framework", message).hint("use --framework pytorch")]);
+        if plan.framework == Framework::Burn {
+            let message = "the Burn profile is not available";
+            let hint = "use --framework pytorch or --framework tensorflow";
+            return Err(vec![Problem::new("framework", message).hint(hint)]);
         }
         if crate::optimizers::find(&plan.optimizer).is_none() {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
@@ -87,8 +92,11 @@ impl Model {
         }
         let prepared = self.prepared(plan);
         let inferred = infer(&prepared.graph, binding)?;
-        let step = pytorch::run(&prepared.graph, &inferred, plan)?;
-        let replayed = replay::peak(&step.timeline, PYTORCH_BLOCK);
+        let (step, block) = match plan.framework {
+            Framework::Tensorflow => (tensorflow::run(&prepared.graph, &inferred, plan)?, BFC_BLOCK),
+            _ => (pytorch::run(&prepared.graph, &inferred, plan)?, PYTORCH_BLOCK),
+        };
+        let replayed = replay::peak(&step.timeline, block);
         let mut layers = rows(&step);
         for (row, at_peak) in layers.iter_mut().zip(&replayed.layers) {
             row.at_peak = *at_peak;

@@ -2,7 +2,8 @@
 //!
 //! A model file becomes one [`Graph`]: tensors (dtype, symbolic dims, role), operators (one struct each, one file
 //! each under [`ops`]) and the module path that the user knows a layer by. [`infer`] gives every tensor a type;
-//! an operator then says, as plain data ([`Lowering`]), what a framework allocates, views and keeps when it runs.
+//! an operator then says, as plain data, what a framework allocates, views and keeps when it runs: ATen calls for PyTorch
+//! ([`Lowering`]), kernels of a dataflow graph for TensorFlow ([`kernels`]).
 //!
 //! Nothing here does IO, reads a clock or keeps global state, and nothing depends on a GPU crate.
 
@@ -17,6 +18,7 @@ mod generated;
 mod graph;
 mod infer;
 mod inline;
+pub mod kernels;
 mod lowering;
 mod op;
 pub mod ops;

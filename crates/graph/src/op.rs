@@ -1,5 +1,6 @@
 //! What an operator is: a struct that infers shapes and says, as data, what a framework does to run it.
 
+use crate::kernels::TfLowering;
 use crate::{Attributes, DType, Infer, Lowering, OpError, ops};
 use std::any::Any;
 use std::fmt::Debug;
@@ -31,6 +32,13 @@ pub trait Op: Debug + Any + Send + Sync {
     ///
     /// The default keeps every input and output, a bound from above, and marks the operator as not modelled.
     fn pytorch(&self, lowering: &mut Lowering<'_>) {
+        lowering.not_modelled();
+    }
+
+    /// Writes the kernels that TensorFlow runs for this operator.
+    ///
+    /// The default's gradient reads every input and output, a bound from above, and marks the operator as not modelled.
+    fn tensorflow(&self, lowering: &mut TfLowering<'_>) {
         lowering.not_modelled();
     }
 }

@@ -1,3 +1,4 @@
 //! One folder per framework profile: the rules by which it runs, keeps and frees.
 
 pub mod pytorch;
+pub mod tensorflow;

@@ -9,6 +9,7 @@
 //! - the others (`silu_`, `hardswish_`, `mish_`, …) have none, so autograd clones the input first: the same bytes as out of
 //!   place.
 
+use crate::kernels::TfLowering;
 use crate::{Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
 
@@ -70,6 +71,22 @@ impl Op for Activation {
         cx.require(0)?;
         cx.set(0, cx.dtype(0), cx.shape(0).cloned());
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let y = match self.0.name {
+            "Celu" => l.activation("celu", x),
+            "Gelu" => l.gelu(x, false),
+            "HardSwish" => l.activation("hard_swish", x),
+            "Mish" => l.activation("mish", x),
+            "Shrink" | "ThresholdedRelu" => {
+                let mask = l.test("Greater", x);
+                l.select(mask, x)
+            }
+            name => l.unary(name, x),
+        };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

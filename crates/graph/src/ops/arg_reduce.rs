@@ -3,6 +3,7 @@
 //! Indices are int64 and have no gradient; nothing is kept.
 
 use super::reduction::{groups, reduced};
+use crate::kernels::TfLowering;
 use crate::shape::normalize_axis;
 use crate::{Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Value};
 use std::cmp::Ordering;
@@ -90,6 +91,10 @@ impl Op for ArgReduce {
             cx.set_value(0, self.fold(value, axis, shape));
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        l.allocate("ArgMax");
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

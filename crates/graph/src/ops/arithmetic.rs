@@ -5,6 +5,7 @@
 //! to both inputs.
 
 use super::{fold, legacy};
+use crate::kernels::TfLowering;
 use crate::{Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
 
@@ -107,6 +108,38 @@ impl Op for Arithmetic {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let name = match self {
+            Arithmetic::Add => "AddV2",
+            Arithmetic::Sub => "Sub",
+            Arithmetic::Mul => "Mul",
+            Arithmetic::Div => "RealDiv",
+        };
+        let y = match (l.is_constant(0), l.is_constant(1)) {
+            (false, true) => {
+                let x = l.input(0);
+                match self {
+                    Arithmetic::Add | Arithmetic::Sub => l.shifted(name, x),
+                    Arithmetic::Mul | Arithmetic::Div => l.scaled(name, x),
+                }
+            }
+            (true, false) => {
+                let x = l.input(1);
+                match self {
+                    Arithmetic::Add => l.shifted(name, x),
+                    Arithmetic::Sub => l.scaled("Neg", x),
+                    Arithmetic::Mul => l.scaled(name, x),
+                    Arithmetic::Div => l.unary("Reciprocal", x),
+                }
+            }
+            _ => {
+                let (a, b) = (l.input(0), l.input(1));
+                l.binary(name, a, b)
+            }
+        };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -6,6 +6,7 @@
 //! none of autocast's lists, so a half input with float32 weights stays half. The training flag of the file is an
 //! exporter's setting: a model that trains uses the batch whatever the file was exported for.
 
+use crate::kernels::TfLowering;
 use crate::{
     Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape,
 };
@@ -74,6 +75,24 @@ impl Op for BatchNormalization {
 
     fn unexported_buffers(&self) -> &'static [DType] {
         &[DType::Int64]
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input_f32(0);
+        let (scale, offset) = (l.input_f32(1), l.input_f32(2));
+        let channels = l.shape(scale).to_vec();
+        let mut per_channel = vec![1; l.shape(x).len()];
+        per_channel.iter_mut().skip(1).zip(&channels).for_each(|(to, from)| *to = *from);
+        let [scale, offset] = [scale, offset].map(|w| l.view("Reshape", w, &per_channel));
+        let statistics = if l.compute.training {
+            l.moments(x, &per_channel)
+        } else {
+            let (mean, variance) = (l.input_f32(3), l.input_f32(4));
+            (l.view("Reshape", mean, &per_channel), l.view("Reshape", variance, &per_channel))
+        };
+        let y = l.normalize(x, statistics, Some(scale), Some(offset));
+        let y = l.to_compute(y);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -4,6 +4,7 @@
 //! the same tensor. There is no gradient through integers.
 
 use super::{fold, identity};
+use crate::kernels::TfLowering;
 use crate::{Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, View};
 use std::sync::Arc;
 
@@ -90,6 +91,12 @@ impl Op for Cast {
             cx.set_value(0, fold::unary(value, to, |n| fold::cast(n, to)));
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, dtype) = (l.raw(0), l.out_dtype(0));
+        let y = l.cast(x, dtype);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

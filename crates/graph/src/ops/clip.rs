@@ -7,6 +7,7 @@
 //! their own are not modelled apart from their being kept.
 
 use super::fold;
+use crate::kernels::TfLowering;
 use crate::{
     Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Value,
 };
@@ -92,6 +93,12 @@ impl Op for Clip {
             cx.set_value(0, fold::unary(value, value.dtype, |n| Clip::fold(n, &min, &max)));
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let y = l.clipped(x);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

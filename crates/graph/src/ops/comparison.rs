@@ -5,6 +5,7 @@
 //! so nothing is kept: one byte per element of a bool is all that they cost.
 
 use super::{fold, legacy};
+use crate::kernels::TfLowering;
 use crate::{Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -112,6 +113,10 @@ impl Op for Comparison {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        l.allocate(self.0.name);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

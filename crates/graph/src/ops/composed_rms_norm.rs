@@ -6,6 +6,7 @@
 //! its result, `mul` both factors (derivatives.yaml).
 
 use super::calls::Traced;
+use crate::kernels::TfLowering;
 use crate::{Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved};
 
 /// `x * rsqrt(mean(x^2) + eps)` over the last axis; times input 1, in float32 too, where that is given.
@@ -24,6 +25,16 @@ impl Op for ComposedRmsNorm {
         let x = cx.require(0)?.clone();
         cx.set_type(0, x);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input_f32(0);
+        let mut rows = l.shape(x).to_vec();
+        rows.last_mut().into_iter().for_each(|d| *d = 1);
+        let scale = l.has(1).then(|| l.input_f32(1));
+        let y = l.rms_norm(x, &rows, scale);
+        let y = l.to_compute(y);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -3,6 +3,7 @@
 //! Autograd keeps nothing (derivatives.yaml: `cat_tensors_backward` narrows the gradient): each input's gradient is a
 //! view of the incoming one. On none of autocast's lists in 2.15: the kernel itself reads mixed dtypes.
 
+use crate::kernels::TfLowering;
 use crate::{
     Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, Value,
 };
@@ -100,6 +101,14 @@ impl Op for Concat {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let parts: Vec<_> = (0..l.input_count()).filter(|i| l.has(*i)).collect();
+        let parts: Vec<_> = parts.into_iter().map(|i| l.input(i)).collect();
+        let shape = l.out_shape(0);
+        let y = l.concat(&parts, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -2,6 +2,7 @@
 //!
 //! Importers turn it into an initializer; this is for those that stay a node.
 
+use crate::kernels::TfLowering;
 use crate::{Attributes, DType, Infer, Lowering, Num, Op, OpError, OpSpec, Shape, Type, Value};
 use std::sync::Arc;
 
@@ -69,6 +70,10 @@ impl Op for Constant {
             None => cx.set_type(0, self.ty.clone()),
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        l.allocate("Const");
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -1,6 +1,7 @@
 //! ConstantOfShape. ONNX 9, 20, 21, 23, 24, 25.
 
 use super::rebatch;
+use crate::kernels::TfLowering;
 use crate::{Call, DType, Infer, Lowering, Num, Op, OpError, OpSpec, OutDtype, Place, Shape, Value};
 use std::sync::Arc;
 
@@ -55,6 +56,10 @@ impl Op for ConstantOfShape {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        l.allocate("Fill");
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -5,6 +5,7 @@
 
 use super::calls::positive;
 use super::spatial::Window;
+use crate::kernels::TfLowering;
 use crate::{
     Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape,
 };
@@ -77,6 +78,25 @@ impl Op for Conv {
         let shape = convolved(cx, &self.window, self.groups, [0, 1], false)?;
         cx.set(0, cx.dtype(0), shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let spatial = l.in_shape(0).len().saturating_sub(2);
+        // One filter for each channel runs as TensorFlow's depthwise kernel; other groups are Conv2D's own.
+        let depthwise = self.groups > 1 && l.in_shape(1).get(1) == Some(&1);
+        let name = match spatial {
+            3 => "Conv3D",
+            _ if depthwise => "DepthwiseConv2dNative",
+            _ => "Conv2D",
+        };
+        let (x, w) = (l.input(0), l.input(1));
+        let out = l.out_shape(0);
+        let mut y = l.convolution(name, x, w, out);
+        if l.has(2) {
+            let bias = l.input(2);
+            y = l.bias_add(y, bias);
+        }
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -5,6 +5,7 @@
 
 use super::calls::positive;
 use super::spatial::{AutoPad, Window};
+use crate::kernels::TfLowering;
 use crate::{
     Autocast, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape,
 };
@@ -103,6 +104,17 @@ impl Op for ConvTranspose {
         }
         cx.set(0, dtype, Some(shape));
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, w, shape) = (l.input(0), l.input(1), l.out_shape(0));
+        let name = if shape.len() > 4 { "Conv3DBackpropInputV2" } else { "Conv2DBackpropInput" };
+        let mut y = l.convolution(name, x, w, shape);
+        if l.has(2) {
+            let bias = l.input(2);
+            y = l.bias_add(y, bias);
+        }
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -2,6 +2,7 @@
 //!
 //! Autograd keeps nothing: the gradient of `pixel_shuffle` is a `pixel_unshuffle` and the other way round; both copy.
 
+use crate::kernels::TfLowering;
 use crate::{
     Attributes, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape,
 };
@@ -60,6 +61,12 @@ impl Op for DepthSpace {
         };
         cx.set(0, cx.dtype(0), Some([x[0].clone(), c, h, w].into_iter().collect::<Shape>()));
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.raw(0), l.out_shape(0));
+        let y = l.moved(if self.to_space { "DepthToSpace" } else { "SpaceToDepth" }, x, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -5,6 +5,7 @@
 //! input itself.
 
 use super::identity;
+use crate::kernels::TfLowering;
 use crate::{
     Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved,
     TensorType, Type, Value,
@@ -57,6 +58,22 @@ impl Op for Dropout {
         cx.set_type(0, x);
         cx.set_type(1, Type::Tensor(mask));
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        if self.drops(l.value(1), l.value(2), l.compute.training) {
+            let shape = l.out_shape(0);
+            let y = l.dropout(x, shape);
+            l.bind(0, y);
+        } else {
+            l.bind(0, x);
+        }
+        if l.wants(1) {
+            let (shape, dtype) = (l.out_shape(1), l.out_dtype(1));
+            let mask = l.make("OnesLike", &[], shape, dtype, None);
+            l.bind(1, mask);
+        }
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

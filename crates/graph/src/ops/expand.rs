@@ -3,6 +3,7 @@
 //! Autograd keeps nothing: `aten::expand` is a view with stride zero; its gradient is summed (derivatives.yaml: `sum_to`).
 
 use super::{fold, rebatch};
+use crate::kernels::TfLowering;
 use crate::{
     Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View,
 };
@@ -86,6 +87,12 @@ impl Op for Expand {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.raw(0), l.out_shape(0));
+        let y = l.broadcast_to(x, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -4,6 +4,7 @@
 //! `self < other`). More than two are folded from the left. A tensor that is no bool or float has no gradient.
 
 use super::{fold, rebatch};
+use crate::kernels::TfLowering;
 use crate::{
     Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape, Value,
     View,
@@ -75,6 +76,20 @@ impl Op for Extremum {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let name = if *self == Extremum::Max { "Maximum" } else { "Minimum" };
+        let mut y = l.input(0);
+        for i in 1..l.input_count() {
+            y = if l.is_constant(i) {
+                l.clip_side(name, y)
+            } else {
+                let other = l.input(i);
+                l.binary(name, y, other)
+            };
+        }
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

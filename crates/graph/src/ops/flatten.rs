@@ -3,6 +3,7 @@
 //! Autograd keeps nothing: it is a reshape.
 
 use super::fold;
+use crate::kernels::TfLowering;
 use crate::{Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View};
 use std::sync::Arc;
 
@@ -52,6 +53,12 @@ impl Op for Flatten {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.raw(0), l.out_shape(0));
+        let y = l.view("Reshape", x, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -7,6 +7,7 @@ use super::calls::{Traced, positive};
 use super::conv::convolved;
 use super::gemm::activation;
 use super::spatial::Window;
+use crate::kernels::TfLowering;
 use crate::{Attributes, Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved};
 use std::sync::Arc;
 
@@ -66,6 +67,25 @@ impl Op for FusedConv {
         let shape = convolved(cx, &self.window, self.groups, [0, 1], self.channels_last)?;
         cx.set(0, cx.dtype(0), shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, w, shape) = (l.input(0), l.input(1), l.out_shape(0));
+        let depthwise = self.groups > 1 && l.in_shape(1).get(1) == Some(&1);
+        let name = if depthwise { "DepthwiseConv2dNative" } else { "Conv2D" };
+        let mut y = l.convolution(name, x, w, shape);
+        if l.has(2) {
+            let bias = l.input(2);
+            y = l.bias_add(y, bias);
+        }
+        if l.has(3) {
+            let residual = l.input(3);
+            y = l.binary("AddV2", y, residual);
+        }
+        if let Some((name, _)) = self.activation {
+            y = l.activation(name, y);
+        }
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

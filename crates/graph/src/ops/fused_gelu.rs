@@ -6,6 +6,7 @@
 
 use super::calls::Traced;
 use super::swiglu::swish;
+use crate::kernels::TfLowering;
 use crate::{Attributes, Infer, Lowering, Op, OpError, OpSpec, Saved};
 use std::sync::Arc;
 
@@ -59,6 +60,26 @@ impl Op for FusedGelu {
         }
         cx.set(0, cx.dtype(0), shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let mut x = l.input(0);
+        if l.has(1) {
+            let bias = l.input(1);
+            x = l.binary("AddV2", x, bias);
+        }
+        let y = if self.split {
+            let shape = l.out_shape(0).to_vec();
+            let value = l.split(x, &[shape.clone(), shape]);
+            let gate = l.output(value, 1);
+            let gate = l.gelu(gate, false);
+            l.binary("Mul", value, gate)
+        } else if self.quick.is_some() {
+            l.silu(x)
+        } else {
+            l.gelu(x, false)
+        };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -5,6 +5,7 @@
 //! is a `select`, a view whose gradient is a zero tensor of the input's shape; anything else is an `index_select`.
 
 use super::{fold, rebatch};
+use crate::kernels::TfLowering;
 use crate::{
     Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape, View,
 };
@@ -82,6 +83,16 @@ impl Op for Gather {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, indices, shape) = (l.input(0), l.raw(1), l.out_shape(0));
+        let y = if self.axis == 0 && l.in_shape(0).len() == 2 {
+            l.lookup(x, indices, shape)
+        } else {
+            l.moved("GatherV2", x, shape)
+        };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

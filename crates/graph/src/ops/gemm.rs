@@ -6,6 +6,7 @@
 
 use super::calls::Traced;
 use super::matmul::{addmm, matmul};
+use crate::kernels::TfLowering;
 use crate::{Attributes, Autocast, Infer, Lowering, Op, OpError, OpSpec, Saved, Shape};
 use std::sync::Arc;
 
@@ -109,6 +110,20 @@ impl Op for Gemm {
         }
         cx.set(0, dtype, shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (a, b) = (l.input(0), l.input(1));
+        let out = l.out_shape(0);
+        let mut y = l.matmul("MatMul", a, b, out);
+        if l.has(2) {
+            let c = l.input(2);
+            y = if l.shape(c).len() == 1 { l.bias_add(y, c) } else { l.binary("AddV2", y, c) };
+        }
+        if let Some((name, _)) = self.activation {
+            y = l.activation(name, y);
+        }
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

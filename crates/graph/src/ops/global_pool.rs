@@ -6,6 +6,7 @@
 
 use super::calls::Traced;
 use super::pool::{PoolKind, average, lp_root, ones, pow};
+use crate::kernels::TfLowering;
 use crate::{Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
 
@@ -57,6 +58,16 @@ impl Op for GlobalPool {
         };
         cx.set(0, cx.dtype(0), shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let name = if self.kind == PoolKind::Max { "Max" } else { "Mean" };
+        let x = if self.kind == PoolKind::Lp { l.unary("Pow", x) } else { x };
+        let out = l.out_shape(0);
+        let y = l.reduce(name, x, out);
+        let y = if self.kind == PoolKind::Lp { l.unary("Pow", y) } else { y };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -7,6 +7,7 @@
 //! on no list.
 
 use super::calls::{Traced, positive};
+use crate::kernels::TfLowering;
 use crate::{
     Attributes, Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place,
     Saved,
@@ -106,6 +107,42 @@ impl Op for GroupNormalization {
         cx.set_type(1, x.clone());
         cx.set_type(0, x);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let mut x = l.input_f32(0);
+        if self.skip {
+            for i in (3..5).filter(|i| l.has(*i)).collect::<Vec<_>>() {
+                let term = l.input_f32(i);
+                x = l.binary("AddV2", x, term);
+            }
+            l.bind(1, x);
+        }
+        let shape = l.shape(x).to_vec();
+        let channels = shape.get(if self.channels_last { shape.len().saturating_sub(1) } else { 1 });
+        let channels = channels.copied().unwrap_or(1);
+        let groups = self.groups.unwrap_or(channels).max(1);
+        let batch = shape.first().copied().unwrap_or(1);
+        let inner = l.made(x).elements().checked_div(batch.saturating_mul(groups)).unwrap_or(0);
+        let grouped = l.view("Reshape", x, &[batch, groups, inner]);
+        let (mean, variance) = l.moments(grouped, &[batch, groups, 1]);
+        let y = l.normalize(grouped, (mean, variance), None, None);
+        let mut y = l.view("Reshape", y, &shape);
+        let mut per_channel = vec![1; shape.len()];
+        let at = if self.channels_last { shape.len().saturating_sub(1) } else { 1 };
+        per_channel.get_mut(at).into_iter().for_each(|d| *d = channels);
+        for (i, name) in [(1, "Mul"), (2, "AddV2")] {
+            if l.has(i) && l.in_shape(i).iter().product::<u64>() == channels {
+                let weight = l.input_f32(i);
+                let weight = l.view("Reshape", weight, &per_channel);
+                y = l.binary(name, y, weight);
+            }
+        }
+        let mut y = l.to_compute(y);
+        if self.silu {
+            y = l.silu(y);
+        }
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -5,6 +5,7 @@
 //! whose clamp keeps its own input.
 
 use super::clip;
+use crate::kernels::TfLowering;
 use crate::{Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
 
@@ -43,6 +44,12 @@ impl Op for HardSigmoid {
         cx.require(0)?;
         cx.set(0, cx.dtype(0), cx.shape(0).cloned());
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let y = l.activation("hard_sigmoid", x);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -2,6 +2,7 @@
 //!
 //! The same tensor: nothing is allocated and nothing kept.
 
+use crate::kernels::TfLowering;
 use crate::{Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, View};
 use std::sync::Arc;
 
@@ -26,6 +27,12 @@ impl Op for Identity {
         cx.require(0)?;
         cx.forward(0, 0);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.raw(0), l.out_shape(0));
+        let y = l.view("Identity", x, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -7,6 +7,7 @@
 //! float32 copy that is kept, and the output is float32.
 
 use super::calls::Traced;
+use crate::kernels::TfLowering;
 use crate::{
     Attributes, Autocast, Call, DType, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype,
     Place, Saved, Shape,
@@ -126,6 +127,26 @@ impl Op for LayerNormalization {
         }
         cx.set_type(0, x);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (weight, bias, added) = self.slots();
+        let mut x = l.input_f32(0);
+        if self.skip {
+            for term in [Some(1), added].into_iter().flatten().filter(|i| l.has(*i)).collect::<Vec<_>>() {
+                let term = l.input_f32(term);
+                x = l.binary("AddV2", x, term);
+            }
+            l.bind(3, x);
+        }
+        let mut rows = l.shape(x).to_vec();
+        let first = self.first_axis(rows.len()).unwrap_or(0);
+        rows.iter_mut().skip(first).for_each(|d| *d = 1);
+        let scale = l.has(weight).then(|| l.input_f32(weight));
+        let offset = bias.filter(|i| l.has(*i)).map(|i| l.input_f32(i));
+        let y = if self.rms { l.rms_norm(x, &rows, scale) } else { l.layer_norm(x, &rows, scale, offset) };
+        let y = l.to_compute(y);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -6,6 +6,7 @@
 
 use super::calls::Traced;
 use super::matmul::linear;
+use crate::kernels::TfLowering;
 use crate::{Autocast, Infer, Lowering, Op, OpError, OpSpec};
 
 /// A linear layer: inputs are x, weight and an optional bias.
@@ -49,6 +50,21 @@ impl Op for Linear {
     /// A stored table in the place of activations.
     fn buffer_inputs(&self) -> &'static [usize] {
         &[0]
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, weight, shape) = (l.input(0), l.input(1), l.out_shape(0));
+        let (inner, out) = (l.in_shape(0).last().copied(), shape.last().copied());
+        let (inner, out) = (inner.unwrap_or(1), out.unwrap_or(1));
+        let rows = l.made(x).elements().checked_div(inner).unwrap_or(0);
+        let flat = l.view("Reshape", x, &[rows, inner]);
+        let product = l.matmul("MatMul", flat, weight, &[rows, out]);
+        let mut y = l.view("Reshape", product, shape);
+        if l.has(2) {
+            let bias = l.input(2);
+            y = l.bias_add(y, bias);
+        }
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -8,6 +8,7 @@
 
 use super::calls::{Traced, elements};
 use super::rebatch;
+use crate::kernels::TfLowering;
 use crate::{
     Attributes, Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved, Shape,
 };
@@ -250,6 +251,16 @@ impl Op for MatMul {
         };
         cx.set(0, dtype, shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (a, b, shape) = (l.input(0), l.input(1), l.out_shape(0));
+        let name = if shape.len() > 2 { "BatchMatMulV2" } else { "MatMul" };
+        let mut y = l.matmul(name, a, b, shape);
+        if let Some((name, _)) = self.fused.as_ref().and_then(|f| f.activation) {
+            y = l.activation(name, y);
+        }
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -2,6 +2,7 @@
 //!
 //! Its input are integers, so there is no gradient: a new tensor and nothing kept.
 
+use crate::kernels::TfLowering;
 use crate::{Infer, Lowering, Num, Op, OpError, OpSpec, Value};
 use std::sync::Arc;
 
@@ -46,6 +47,10 @@ impl Op for OneHot {
         shape.insert(axis, depth);
         cx.set(0, cx.dtype(2), Some(shape));
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        l.allocate("OneHot");
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

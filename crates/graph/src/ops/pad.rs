@@ -4,6 +4,7 @@
 //! clones a narrowed gradient); reflection and replication keep the input.
 
 use super::fold;
+use crate::kernels::TfLowering;
 use crate::{
     Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape, Value,
 };
@@ -146,6 +147,13 @@ impl Op for Pad {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.input(0), l.out_shape(0));
+        let name = if self.mode == PadMode::Constant { "Pad" } else { "MirrorPad" };
+        let y = l.moved(name, x, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

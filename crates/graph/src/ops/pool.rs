@@ -6,6 +6,7 @@
 
 use super::calls::{Traced, positive};
 use super::spatial::Window;
+use crate::kernels::TfLowering;
 use crate::{
     Attributes, Autocast, Call, DType, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype,
     Place, Saved, Shape,
@@ -105,6 +106,23 @@ impl Op for Pool {
         cx.set(0, cx.dtype(0), shape.clone());
         cx.set(1, DType::Int64, shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let (shape, deep) = (l.out_shape(0), l.in_shape(0).len() > 4);
+        let y = match (self.kind, deep) {
+            (PoolKind::Max, false) => l.pool("MaxPool", x, shape),
+            (PoolKind::Max, true) => l.pool("MaxPool3D", x, shape),
+            (PoolKind::Average, false) => l.pool("AvgPool", x, shape),
+            (PoolKind::Average, true) => l.pool("AvgPool3D", x, shape),
+            (PoolKind::Lp, _) => {
+                let power = l.unary("Pow", x);
+                let mean = l.pool("AvgPool", power, shape);
+                l.unary("Pow", mean)
+            }
+        };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -5,6 +5,7 @@
 //! On autocast's fp32 list.
 
 use super::{fold, legacy};
+use crate::kernels::TfLowering;
 use crate::{
     Autocast, Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved,
 };
@@ -63,6 +64,25 @@ impl Op for Pow {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let square = l.value(1).and_then(|v| v.single()?.as_f64()) == Some(2.0);
+        let y = match (l.is_constant(0), l.is_constant(1)) {
+            // Grappler makes a square of it (ConvertPowStage).
+            (false, true) if square => l.unary("Square", x),
+            (false, true) => l.unary("Pow", x),
+            (true, false) => {
+                let exponent = l.input(1);
+                l.unary("Exp", exponent)
+            }
+            _ => {
+                let exponent = l.input(1);
+                l.binary("Pow", x, exponent)
+            }
+        };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

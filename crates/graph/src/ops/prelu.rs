@@ -3,6 +3,7 @@
 //! `_prelu_kernel` keeps the input and the slope, and its backward makes the slope's gradient at the input's size before summing it
 //! (derivatives.yaml). On autocast's lower-precision list. The slope broadcasts one way: to the input.
 
+use crate::kernels::TfLowering;
 use crate::{Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
 
@@ -24,6 +25,18 @@ impl Op for PRelu {
         cx.require(1)?;
         cx.set(0, cx.dtype(0), cx.shape(0).cloned());
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        // relu(x) - alpha * relu(-x), as Keras composes it.
+        let (x, alpha) = (l.input(0), l.input(1));
+        let positive = l.unary("Relu", x);
+        let negative = l.unary("Neg", x);
+        let rest = l.unary("Relu", negative);
+        let slope = l.unary("Neg", alpha);
+        let scaled = l.binary("Mul", slope, rest);
+        let y = l.binary("AddV2", positive, scaled);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

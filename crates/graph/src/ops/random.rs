@@ -3,6 +3,7 @@
 //! Each draws a new tensor; nothing is kept and no gradient flows (stochastic depth is written with these by exporters).
 
 use super::rebatch;
+use crate::kernels::TfLowering;
 use crate::{
     Attributes, Call, DType, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape,
 };
@@ -120,6 +121,10 @@ impl Op for Random {
         };
         cx.set(0, self.dtype.unwrap_or(cx.dtype(0)), shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        l.allocate("RandomUniform");
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

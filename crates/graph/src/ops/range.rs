@@ -1,5 +1,6 @@
 //! Range. ONNX 11, 27.
 
+use crate::kernels::TfLowering;
 use crate::{Call, DType, Dim, Infer, Lowering, Num, Op, OpError, OpSpec, OutDtype, Place, Value};
 use std::sync::Arc;
 
@@ -91,6 +92,10 @@ impl Op for Range {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        l.allocate("Range");
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -7,6 +7,7 @@
 //! `logsumexp`, `log` and `pow` cast it.
 
 use super::reduction::{self, Axes};
+use crate::kernels::TfLowering;
 use crate::{
     Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, View,
 };
@@ -86,6 +87,44 @@ impl Op for Reduce {
             cx.set_value(0, folded);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, part) = (l.input(0), l.out_shape(0));
+        if l.in_shape(0) == part {
+            return l.bind(0, x);
+        }
+        let y = match self.kind {
+            ReduceKind::Sum => l.reduce("Sum", x, part),
+            ReduceKind::Mean => l.reduce("Mean", x, part),
+            ReduceKind::Max => l.reduce("Max", x, part),
+            ReduceKind::Min => l.reduce("Min", x, part),
+            ReduceKind::Prod => l.reduce("Prod", x, part),
+            ReduceKind::L1 => {
+                let absolute = l.unary("Abs", x);
+                l.reduce("Sum", absolute, part)
+            }
+            ReduceKind::L2 | ReduceKind::SumSquare => {
+                let square = l.unary("Square", x);
+                let sum = l.reduce("Sum", square, part);
+                if self.kind == ReduceKind::L2 { l.unary("Sqrt", sum) } else { sum }
+            }
+            ReduceKind::LogSum => {
+                let sum = l.reduce("Sum", x, part);
+                l.unary("Log", sum)
+            }
+            // The maximum is taken off first, and passes no gradient.
+            ReduceKind::LogSumExp => {
+                let max = l.reduce("Max", x, part);
+                let max = l.stop(max);
+                let centred = l.binary("Sub", x, max);
+                let exp = l.unary("Exp", centred);
+                let sum = l.reduce("Sum", exp, part);
+                let log = l.unary("Log", sum);
+                l.binary("AddV2", log, max)
+            }
+        };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

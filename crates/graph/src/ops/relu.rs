@@ -4,6 +4,7 @@
 //! costs as much as an out-of-place one whose input nobody else keeps.
 
 use super::fold;
+use crate::kernels::TfLowering;
 use crate::{
     Autocast, Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved,
 };
@@ -38,6 +39,12 @@ impl Op for Relu {
             cx.set_value(0, fold::unary(value, value.dtype, positive));
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let y = l.unary("Relu", x);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -4,6 +4,7 @@
 //! backward.
 
 use super::{fold, rebatch};
+use crate::kernels::TfLowering;
 use crate::{
     Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View,
 };
@@ -117,6 +118,12 @@ impl Op for Reshape {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.raw(0), l.out_shape(0));
+        let y = l.view("Reshape", x, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

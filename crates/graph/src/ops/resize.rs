@@ -5,6 +5,7 @@
 //! sizes only). All of them are on autocast's fp32 list. A size that was baked into a file for one batch says nothing of
 //! an axis that it leaves whole: that axis keeps the new batch.
 
+use crate::kernels::TfLowering;
 use crate::{
     Attributes, Autocast, Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype,
     Place, Shape,
@@ -213,6 +214,25 @@ impl Op for Resize {
         };
         cx.set(0, cx.dtype(0), shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.input(0), l.out_shape(0));
+        let y = match &*self.mode {
+            // A bilinear kernel writes float32 whatever it reads.
+            "linear" | "bilinear" | "trilinear" => {
+                let wide = l.cast(x, crate::DType::Float32);
+                let y = l.moved("ResizeBilinear", wide, shape);
+                l.to_compute(y)
+            }
+            "cubic" => {
+                let wide = l.cast(x, crate::DType::Float32);
+                let y = l.moved("ResizeBicubic", wide, shape);
+                l.to_compute(y)
+            }
+            _ => l.moved("ResizeNearestNeighbor", x, shape),
+        };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -6,6 +6,7 @@
 
 use super::calls::{Traced, elements};
 use super::sdpa::{Sdpa, attention};
+use crate::kernels::TfLowering;
 use crate::{Infer, Lowering, Op, OpError, OpSpec};
 
 /// Attention of queries (input 0) over keys and values; input 3 is an optional mask, boolean or added.
@@ -43,6 +44,14 @@ impl Op for ScaledDotProductAttention {
         };
         cx.set(0, cx.dtype(0), shape);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let operands = (l.input(0), l.input(1), l.input(2));
+        let mask = (l.has(3) && !l.is_constant(3)).then(|| l.input(3));
+        let drops = self.dropout && l.compute.training;
+        let y = l.attention(operands, mask, drops);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

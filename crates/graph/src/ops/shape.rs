@@ -2,6 +2,7 @@
 //!
 //! Sizes are the beginning of every shape chain: they are folded, symbolic ones as symbols.
 
+use crate::kernels::TfLowering;
 use crate::{Build, Call, DType, Infer, Lowering, Num, Op, OpError, OpSpec, OutDtype, Place, Shape, Value};
 use std::sync::Arc;
 
@@ -53,6 +54,10 @@ impl Op for ShapeOf {
         Ok(())
     }
 
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        l.allocate("Shape");
+    }
+
     fn pytorch(&self, l: &mut Lowering<'_>) {
         l.finish(Call::new("size").output(l.out_shape(0), OutDtype::Is(DType::Int64), Place::New));
     }
@@ -68,6 +73,10 @@ impl Op for Size {
         let count = cx.shape(0).and_then(Shape::product).map_or(Num::Unknown, Num::from);
         cx.set_value(0, Value::scalar(DType::Int64, count));
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        l.allocate("Size");
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

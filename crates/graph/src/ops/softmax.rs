@@ -6,6 +6,7 @@
 //! `half_to_float`). Before opset 13 the operator flattens its input to a matrix at `axis` (default 1); shapes are the same.
 
 use super::calls::Traced;
+use crate::kernels::TfLowering;
 use crate::{
     Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved, shape,
 };
@@ -71,6 +72,12 @@ impl Op for Softmax {
 
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
         infer_along(cx, self.axis, self.flattens)
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let y = if self.log { l.log_softmax(x) } else { l.softmax(x) };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -3,6 +3,7 @@
 //! `F.softsign` is `input / (1 + input.abs())` (torch/nn/functional.py, 2.15): three calls, of which `abs` keeps the input
 //! and `div` its dividend and its divisor.
 
+use crate::kernels::TfLowering;
 use crate::{Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
 
@@ -23,6 +24,12 @@ impl Op for Softsign {
         cx.require(0)?;
         cx.set(0, cx.dtype(0), cx.shape(0).cloned());
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let y = l.unary("Softsign", x);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

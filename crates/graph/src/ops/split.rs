@@ -4,6 +4,7 @@
 //! (derivatives.yaml: `split_with_sizes_backward`).
 
 use super::fold;
+use crate::kernels::TfLowering;
 use crate::{
     Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View,
 };
@@ -120,6 +121,16 @@ impl Op for Split {
             start = start.zip(length.known()).and_then(|(a, b)| a.checked_add(b));
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.raw(0);
+        let shapes: Vec<Vec<u64>> = (0..l.output_count()).map(|j| l.out_shape(j).to_vec()).collect();
+        let first = l.split(x, &shapes);
+        for (output, j) in (0..).zip(0..shapes.len()) {
+            let part = l.output(first, output);
+            l.bind(j, part);
+        }
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -3,6 +3,7 @@
 //! Autograd keeps nothing: both are views that never copy, and so are their gradients.
 
 use super::fold;
+use crate::kernels::TfLowering;
 use crate::shape::normalize_axis;
 use crate::{
     Build, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View,
@@ -85,6 +86,12 @@ impl Op for Squeeze {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.raw(0), l.out_shape(0));
+        let y = l.view("Reshape", x, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -3,6 +3,7 @@
 //! `a + b + c`, and for Mean a division by a number: autograd keeps nothing, and each input's gradient is the incoming one.
 
 use super::extremum::{broadcast, fold_variadic, infer_variadic};
+use crate::kernels::TfLowering;
 use crate::{Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Value, View};
 use std::sync::Arc;
 
@@ -48,6 +49,18 @@ impl Op for Sum {
         }
         cx.set_value(0, value);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let mut y = l.input(0);
+        for i in 1..l.input_count() {
+            let term = l.input(i);
+            y = l.binary("AddV2", y, term);
+        }
+        if *self == Sum::Mean && l.input_count() > 1 {
+            y = l.scaled("RealDiv", y);
+        }
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

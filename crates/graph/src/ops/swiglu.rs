@@ -3,6 +3,7 @@
 //! `F.silu(a) * b`: silu keeps its input, the product both factors (derivatives.yaml: `silu`, `mul`).
 
 use super::calls::Traced;
+use crate::kernels::TfLowering;
 use crate::{Infer, Lowering, Op, OpError, OpSpec, Saved};
 use std::sync::Arc;
 
@@ -28,6 +29,13 @@ impl Op for SwiGlu {
 
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
         super::infer_broadcast(cx, None)
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (a, b) = (l.input(0), l.input(1));
+        let gate = l.silu(a);
+        let y = l.binary("Mul", gate, b);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -4,6 +4,7 @@
 //! it keeps a clone of the input. Any other `alpha` is written `x * torch.sigmoid(alpha * x)`: `sigmoid` keeps its result and
 //! `mul` both factors.
 
+use crate::kernels::TfLowering;
 use crate::{Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved};
 use std::sync::Arc;
 
@@ -31,6 +32,12 @@ impl Op for Swish {
         cx.require(0)?;
         cx.set(0, cx.dtype(0), cx.shape(0).cloned());
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let x = l.input(0);
+        let y = l.silu(x);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

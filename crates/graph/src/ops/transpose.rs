@@ -3,6 +3,7 @@
 //! Autograd keeps nothing: `aten::permute` is a view, and so is its gradient (derivatives.yaml: `permute_backwards`).
 
 use super::fold;
+use crate::kernels::TfLowering;
 use crate::{
     Attributes, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View,
 };
@@ -63,6 +64,12 @@ impl Op for Transpose {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.raw(0), l.out_shape(0));
+        let y = l.moved("Transpose", x, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -2,6 +2,7 @@
 //!
 //! Autograd keeps nothing (derivatives.yaml: the gradient of `tril` is its `tril`).
 
+use crate::kernels::TfLowering;
 use crate::value::indices;
 use crate::{Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Value};
 use std::sync::Arc;
@@ -46,6 +47,12 @@ impl Op for Trilu {
         }
         cx.set_value(0, out);
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let (x, shape) = (l.raw(0), l.out_shape(0));
+        let y = l.moved("MatrixBandPart", x, shape);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -6,6 +6,7 @@
 //! have a gradient of zeros; tests have none.
 
 use super::fold;
+use crate::kernels::TfLowering;
 use crate::{
     Autocast, Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved,
 };
@@ -137,6 +138,16 @@ impl Op for Unary {
             cx.set_value(0, folded);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        if matches!(self.0.keeps, Keeps::NoGrad) {
+            return l.allocate(self.0.name);
+        }
+        let x = l.input(0);
+        let name = if self.0.name == "Round" { "Rint" } else { self.0.name };
+        let y = l.unary(name, x);
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

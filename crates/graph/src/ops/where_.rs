@@ -3,6 +3,7 @@
 //! Autograd keeps the condition only (derivatives.yaml: `where(condition, grad, 0)`).
 
 use super::{fold, rebatch};
+use crate::kernels::TfLowering;
 use crate::value::indices;
 use crate::{Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Value};
 use std::sync::Arc;
@@ -63,6 +64,25 @@ impl Op for Where {
             cx.set_value(0, value);
         }
         Ok(())
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        let mask = l.raw(0);
+        let y = match (l.is_constant(1), l.is_constant(2)) {
+            (false, true) => {
+                let x = l.input(1);
+                l.select(mask, x)
+            }
+            (true, false) => {
+                let x = l.input(2);
+                l.select(mask, x)
+            }
+            _ => {
+                let (a, b) = (l.input(1), l.input(2));
+                l.choose(mask, a, b)
+            }
+        };
+        l.bind(0, y);
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {

@@ -34,7 +34,7 @@ pub(super) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Los
 }
 
 /// The shape of the targets that the loss reads and their dtype; `None` where it reads none of its own.
-pub(super) fn target(loss: Loss, output: &[u64]) -> Option<(Vec<u64>, DType)> {
+pub(in crate::frameworks) fn target(loss: Loss, output: &[u64]) -> Option<(Vec<u64>, DType)> {
     match loss {
         Loss::CrossEntropy => {
             let mut shape = output.to_vec();

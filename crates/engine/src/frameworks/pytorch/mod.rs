@@ -6,7 +6,7 @@
 mod backward;
 mod checkpoint;
 mod forward;
-mod loss;
+pub(super) mod loss;
 mod memory;
 mod names;
 mod setup;
@@ -106,7 +106,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
     for id in runner.releases.iter().flatten() {
         runner.uses[id.index()] += 1;
     }
-    runner.check_sizes()?;
+    crate::sizes::check(graph, inferred)?;
     // Layers are shown in forward order, not in that of the parameters that are set up first.
     runner.named_layer("(inputs)");
     for node in &graph.nodes {

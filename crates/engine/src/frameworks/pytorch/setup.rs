@@ -7,55 +7,9 @@ use crate::Category;
 use crate::host;
 use crate::optimizers::{self, Parameter};
 use crate::parameters::{Stored, classify};
-use memfit_graph::{Bytes, DType, Problem, TensorId};
-
-/// A tensor larger than this (1 PiB) is refused: sums over a step of such tensors stay far below 2^64, and no machine holds one.
-const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
+use memfit_graph::{Bytes, DType};
 
 impl Runner<'_> {
-    /// Every tensor must have a size, at least an upper bound.
-    pub(super) fn check_sizes(&self) -> Result<(), Vec<Problem>> {
-        let unknown = |id: &TensorId| {
-            let shape = self.inferred.shape(*id)?;
-            shape.upper().is_none().then_some((*id, shape))
-        };
-        let problems: Vec<Problem> = self
-            .graph
-            .inputs
-            .iter()
-            .filter_map(unknown)
-            .map(|(id, shape)| {
-                let name = &*self.graph.tensor(id).name;
-                let symbols: Vec<&str> =
-                    shape.dims().iter().filter(|d| d.upper().is_none()).flat_map(|d| d.symbols()).collect();
-                Problem::new(name, format!("the size of {} in {shape} is not known", symbols.join(", ")))
-                    .hint(format!(
-                        "give it with --set {}=N, -b N or --input {name}:…",
-                        symbols.first().unwrap_or(&"NAME")
-                    ))
-            })
-            .collect();
-        if problems.is_empty() { self.check_range() } else { Err(problems) }
-    }
-
-    /// No tensor is so large that sums of sizes could leave 64 bits.
-    fn check_range(&self) -> Result<(), Vec<Problem>> {
-        let too_large = |(tensor, ty): &(&memfit_graph::Tensor, &memfit_graph::Type)| {
-            let shape = ty.shape().and_then(|s| s.upper())?;
-            let bytes = ty
-                .dtype()
-                .unwrap_or(DType::Float32)
-                .size_of(shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d)));
-            (bytes > LARGEST_TENSOR).then(|| {
-                let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
-                let message = format!("expected at most 1 PiB, found a shape of {}", dims.join("x"));
-                Problem::new(&*tensor.name, message).hint("give a smaller batch or smaller inputs")
-            })
-        };
-        let mut tensors = self.graph.tensors.iter().zip(&self.inferred.types);
-        tensors.find_map(|t| too_large(&t)).map_or(Ok(()), |problem| Err(vec![problem]))
-    }
-
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.
     pub(super) fn set_up(&mut self, training: bool) -> (Vec<Leaf>, Vec<StoredTensor>) {
         let mut kinds = classify(self.graph, self.inferred, &self.plan.freeze);

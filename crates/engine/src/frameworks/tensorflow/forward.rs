@@ -1,0 +1,65 @@
+//! Forward: each operator writes its kernels into the step's graph.
+
+use super::{Builder, Source};
+use crate::Mode;
+use memfit_graph::kernels::{Compute, Made, Place, TfLowering};
+use memfit_graph::{Node, TensorId, Value};
+
+impl Builder<'_> {
+    /// Lowers all operators.
+    pub(super) fn forward(&mut self) {
+        let graph = self.graph;
+        for node in &graph.nodes {
+            self.node(node);
+        }
+    }
+
+    fn node(&mut self, node: &Node) {
+        let layer = self.node_layer(node);
+        self.flow.layer = layer;
+        if !node.outputs.is_empty() && node.outputs.iter().flatten().all(|id| self.host[id.index()]) {
+            let made = |id: &TensorId| self.sources[id.index()] = Some(Source::Constant);
+            return node.outputs.iter().flatten().for_each(made);
+        }
+        let inputs: Vec<Made> = node.inputs.iter().map(|id| self.made(*id).unwrap_or_else(none)).collect();
+        let outputs: Vec<Option<Made>> = node.outputs.iter().map(|id| self.made(*id)).collect();
+        let values: Vec<Option<&Value>> = node.inputs.iter().map(|id| self.inferred.value((*id)?)).collect();
+        let sources: Vec<Option<Source>> = node
+            .inputs
+            .iter()
+            .map(|id| id.map(|id| self.sources[id.index()].unwrap_or(Source::Constant)))
+            .collect();
+        let row = &mut self.layer_ops[layer as usize];
+        if !row.ops.iter().any(|op| op == node.op.name()) {
+            row.ops.push(node.op.name().to_owned());
+        }
+        if let Some(Some(made)) = outputs.first() {
+            row.output_shapes = vec![made.shape.clone()];
+        }
+        let compute =
+            Compute { autocast: self.plan.precision.autocast(), training: self.plan.mode == Mode::Train };
+        let mut lowering = TfLowering::new(&mut self.flow, &sources, &inputs, &outputs, &values, compute);
+        node.op.tensorflow(&mut lowering);
+        let (bound, modelled) = lowering.into_parts();
+        if !modelled && !self.unknown.iter().any(|n| n == node.op.name()) {
+            self.unknown.push(node.op.name().to_owned());
+        }
+        for (j, wire) in bound {
+            if let Some(Some(id)) = node.outputs.get(j) {
+                self.sources[id.index()] = Some(Source::Wire(wire));
+            }
+        }
+    }
+
+    /// What inference says of a tensor.
+    fn made(&self, id: Option<TensorId>) -> Option<Made> {
+        let id = id?;
+        let shape = self.inferred.shape(id)?.upper()?;
+        let dtype = self.model_dtype(self.inferred.dtype(id));
+        Some(Made { shape, dtype, place: Place::New })
+    }
+}
+
+fn none() -> Made {
+    Made { shape: Vec::new(), dtype: memfit_graph::DType::Float32, place: Place::Host }
+}

@@ -1,0 +1,126 @@
+//! TensorFlow in graph mode: one dataflow graph for the whole step, as `tf.function` makes it of a Keras `train_step`.
+//!
+//! Forward, loss, gradients (`tape`) and the optimizer's update are kernels of one graph (`Flow`). What nobody needs is
+//! pruned, the rest is put in the order in which the executor runs it (`schedule`), and reference counts are played
+//! through (`memory`): a buffer is freed after its last reader, and written over where a kernel may. XLA, where it is on,
+//! first fuses chains of elementwise kernels (`xla`). Rules are those of TensorFlow 2.21 and Keras 3.15.
+
+mod forward;
+mod loss;
+mod memory;
+mod schedule;
+mod setup;
+mod tape;
+mod update;
+
+use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
+use crate::{Category, Mode, Plan};
+use memfit_graph::kernels::{Effect, Flow, Place, Source, Stage, Wire};
+use memfit_graph::{Graph, Inferred, Problem};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a variable or a fed tensor is.
+pub(super) struct Resident {
+    name: Arc<str>,
+    category: Category,
+    layer: u32,
+}
+
+/// The step's graph as it grows.
+struct Builder<'a> {
+    graph: &'a Graph,
+    inferred: &'a Inferred,
+    plan: &'a Plan,
+    flow: Flow,
+    /// By graph tensor, whether it is a Python number.
+    host: Vec<bool>,
+    /// By graph tensor, what it is to the kernels that read it.
+    sources: Vec<Option<Source>>,
+    /// By variable of the flow.
+    residents: Vec<Resident>,
+    /// By feed.
+    feeds: Vec<Resident>,
+    layers: Vec<Arc<str>>,
+    by_name: BTreeMap<Arc<str>, u32>,
+    layer_ops: Vec<LayerOps>,
+    stored: Vec<StoredTensor>,
+    unknown: Vec<String>,
+    assumptions: Vec<String>,
+}
+
+/// Runs one training step (or one inference) in its steady state.
+///
+/// # Errors
+/// A problem for each tensor whose size is not known, which is what `--set` and `--input` can give.
+pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Step, Vec<Problem>> {
+    crate::sizes::check(graph, inferred)?;
+    let mut builder = Builder {
+        graph,
+        inferred,
+        plan,
+        flow: Flow::default(),
+        host: Vec::new(),
+        sources: vec![None; graph.tensors.len()],
+        residents: Vec::new(),
+        feeds: Vec::new(),
+        layers: Vec::new(),
+        by_name: BTreeMap::new(),
+        layer_ops: Vec::new(),
+        stored: Vec::new(),
+        unknown: Vec::new(),
+        assumptions: Vec::new(),
+    };
+    builder.layer("(inputs)");
+    for node in &graph.nodes {
+        builder.node_layer(node);
+    }
+    builder.set_up();
+    builder.forward();
+    let mut kept = Vec::new();
+    let mut gradients = BTreeMap::new();
+    if plan.mode == Mode::Train {
+        if let Some(loss) = builder.losses() {
+            builder.flow.stage = Stage::Backward;
+            kept.push(loss);
+            gradients = tape::gradients(&mut builder.flow, loss);
+            builder.flow.stage = Stage::Update;
+            builder.update(&gradients);
+        }
+    } else {
+        kept.extend(graph.outputs.iter().filter_map(|id| match builder.sources[id.index()] {
+            Some(Source::Wire(wire)) => Some(wire),
+            _ => None,
+        }));
+    }
+    let order = schedule::order(&builder.flow, &kept);
+    let played = memory::play(&builder, &order, &kept, &gradients);
+    Ok(Step {
+        timeline: played.timeline,
+        saved: played.saved,
+        layer_ops: builder.layer_ops,
+        stored: builder.stored,
+        unknown: builder.unknown,
+        assumptions: builder.assumptions,
+    })
+}
+
+impl Builder<'_> {
+    /// The number of a layer by its name.
+    fn layer(&mut self, name: &str) -> u32 {
+        if let Some(layer) = self.by_name.get(name) {
+            return *layer;
+        }
+        let name: Arc<str> = name.into();
+        let layer = u32::try_from(self.layers.len()).unwrap_or(u32::MAX);
+        self.layers.push(name.clone());
+        self.by_name.insert(name, layer);
+        self.layer_ops.push(LayerOps::default());
+        layer
+    }
+
+    fn node_layer(&mut self, node: &memfit_graph::Node) -> u32 {
+        let name = if node.scope.is_empty() { &node.name } else { &node.scope };
+        self.layer(&name.clone())
+    }
+}

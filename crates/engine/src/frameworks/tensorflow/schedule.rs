@@ -1,0 +1,91 @@
+//! The order in which the executor runs the kernels that somebody needs.
+//!
+//! A kernel runs when its inputs are there. Of those that become ready together the executor runs the cheap ones at once,
+//! then goes on with the last of the others and hands the rest to its pool, where the latest comes first
+//! (common_runtime/executor.cc, `ScheduleReady`; Eigen's ThreadPool takes its own tasks from the front). So the graph is
+//! run depth first, the consumer that was made last before the others: a weight's gradient and its update before the
+//! gradient of the input. Variables are read, and random masks drawn, before the batch is looked at.
+
+use super::{Effect, Flow, Place, Wire};
+use memfit_graph::kernels::Kernel;
+use std::collections::VecDeque;
+
+/// The kernels that the kept wires and the variables' updates need, in the order in which they run.
+pub(super) fn order(flow: &Flow, kept: &[Wire]) -> Vec<u32> {
+    let needed = needed(flow, kept);
+    let mut consumers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
+    let mut waiting = vec![0_u32; flow.kernels.len()];
+    for (i, kernel) in (0..).zip(&flow.kernels).filter(|(i, _)| needed[*i as usize]) {
+        let mut from: Vec<u32> =
+            kernel.inputs.iter().map(|w| w.kernel).chain(kernel.after.iter().copied()).collect();
+        from.sort_unstable();
+        from.dedup();
+        waiting[i as usize] = u32::try_from(from.len()).unwrap_or(u32::MAX);
+        from.into_iter().for_each(|f| consumers[f as usize].push(i));
+    }
+    let is_root = |i: &u32| needed[*i as usize] && waiting[*i as usize] == 0;
+    let mut pool: VecDeque<u32> = (0..).take(flow.kernels.len()).filter(is_root).collect();
+    let feeds = |i: &u32| matches!(flow.kernels[*i as usize].effect, Effect::Feed(_));
+    pool.make_contiguous().sort_by_key(feeds);
+    let mut order = Vec::new();
+    while let Some(next) = pool.pop_front() {
+        let mut inline = VecDeque::from([next]);
+        while let Some(at) = inline.pop_front() {
+            order.push(at);
+            let (mut current, mut others) = (None, Vec::new());
+            for consumer in &consumers[at as usize] {
+                let left = &mut waiting[*consumer as usize];
+                *left -= 1;
+                if *left > 0 {
+                    continue;
+                }
+                if is_cheap(&flow.kernels[*consumer as usize]) {
+                    inline.push_back(*consumer);
+                } else {
+                    others.extend(current.replace(*consumer));
+                }
+            }
+            if inline.is_empty() {
+                inline.extend(current);
+            } else {
+                others.extend(current);
+            }
+            others.into_iter().for_each(|other| pool.push_front(other));
+        }
+    }
+    order
+}
+
+/// Kernels that say of themselves that they are not expensive (`OpKernel::IsExpensive`): those that make views.
+fn is_cheap(kernel: &Kernel) -> bool {
+    kernel.effect == Effect::None
+        && kernel.outputs.iter().all(|made| matches!(made.place, Place::Alias | Place::Host))
+}
+
+/// By kernel, whether somebody needs it.
+fn needed(flow: &Flow, kept: &[Wire]) -> Vec<bool> {
+    let mut needed = vec![false; flow.kernels.len()];
+    kept.iter().for_each(|wire| needed[wire.kernel as usize] = true);
+    for (i, kernel) in flow.kernels.iter().enumerate() {
+        needed[i] |= matches!(kernel.effect, Effect::Update(_) | Effect::Assign(_) | Effect::Scatter(_));
+    }
+    // Inputs are made before what reads them.
+    for i in (0..flow.kernels.len()).rev().filter(|i| needed[*i]).collect::<Vec<_>>() {
+        let mut stack = vec![i];
+        while let Some(at) = stack.pop() {
+            let kernel = &flow.kernels[at];
+            for from in kernel
+                .inputs
+                .iter()
+                .map(|w| w.kernel as usize)
+                .chain(kernel.after.iter().map(|k| *k as usize))
+            {
+                if !needed[from] {
+                    needed[from] = true;
+                    stack.push(from);
+                }
+            }
+        }
+    }
+    needed
+}

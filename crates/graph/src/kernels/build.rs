@@ -1,0 +1,69 @@
+//! Makers of single kernels: a lowering, a gradient and an optimizer's update are written with these.
+
+use super::{Flow, Gradient, Made, Place, Wire};
+use crate::DType;
+
+/// A new buffer of this shape.
+pub(super) fn new(shape: &[u64], dtype: DType) -> Made {
+    Made { shape: shape.to_vec(), dtype, place: Place::New }
+}
+
+impl Flow {
+    /// A kernel with one output in a new buffer.
+    pub fn make(
+        &mut self,
+        name: &'static str,
+        inputs: &[Wire],
+        shape: &[u64],
+        dtype: DType,
+        gradient: Option<Gradient>,
+    ) -> Wire {
+        self.push(name, inputs, vec![new(shape, dtype)], gradient)
+    }
+
+    /// A kernel with one output that may take the place of an input.
+    pub fn reuse(
+        &mut self,
+        name: &'static str,
+        inputs: &[Wire],
+        shape: &[u64],
+        dtype: DType,
+        gradient: Option<Gradient>,
+    ) -> Wire {
+        let made = Made { shape: shape.to_vec(), dtype, place: Place::Reuse };
+        self.push(name, inputs, vec![made], gradient)
+    }
+
+    /// A kernel that makes a tensor like its first input, in its place where it may.
+    pub(super) fn like(
+        &mut self,
+        name: &'static str,
+        inputs: &[Wire],
+        gradient: Option<Gradient>,
+    ) -> Option<Wire> {
+        let first = *inputs.first()?;
+        let (shape, dtype) = (self.shape(first).to_vec(), self.dtype(first));
+        Some(self.reuse(name, inputs, &shape, dtype, gradient))
+    }
+
+    /// A constant that lives on the host or is too small to count.
+    pub fn constant(&mut self, shape: &[u64], dtype: DType) -> Wire {
+        let made = Made { shape: shape.to_vec(), dtype, place: Place::Host };
+        self.push("Const", &[], vec![made], None)
+    }
+
+    /// A wire that is another output of the same kernel.
+    pub fn output(&self, wire: Wire, output: u32) -> Wire {
+        Wire { output, ..wire }
+    }
+}
+
+/// The gradients of a list whose only differentiable input is the first.
+pub(super) fn first(wire: Wire) -> Vec<Option<Wire>> {
+    vec![Some(wire)]
+}
+
+/// The gradient of the first output.
+pub(super) fn incoming(grads: &[Option<Wire>]) -> Option<Wire> {
+    grads.first().copied().flatten()
+}

@@ -1,0 +1,233 @@
+//! What Keras composes of kernels: norms, activations, dropout, attention scores. Keras 3 (3.15, src/backend/tensorflow and
+//! src/layers) runs no fused kernel for them, so the pieces are kept for backward one by one.
+
+use super::build::incoming;
+use super::{Flow, Kernel, Wire};
+use crate::DType;
+
+/// `tf.nn.silu` recomputes the sigmoid in backward: `dy * s * (1 + x * (1 - s))` (nn_impl.py, `swish`).
+fn silu_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first().copied()) else { return vec![None] };
+    let sigmoid = flow.unary("Sigmoid", x);
+    let rest = flow.shifted("Sub", sigmoid);
+    let product = flow.binary("Mul", x, rest);
+    let slope = flow.shifted("AddV2", product);
+    let derivative = flow.binary("Mul", sigmoid, slope);
+    vec![Some(flow.binary("Mul", dy, derivative))]
+}
+
+impl Flow {
+    /// A tensor that no gradient flows through.
+    pub fn stop(&mut self, x: Wire) -> Wire {
+        let made = super::Made { place: super::Place::Alias, ..self.made(x).clone() };
+        self.push("StopGradient", &[x], vec![made], None)
+    }
+
+    /// `tf.nn.moments`: the mean, and the mean of squared differences from it, over all axes but those of `shape` that are not
+    /// one.
+    pub fn moments(&mut self, x: Wire, shape: &[u64]) -> (Wire, Wire) {
+        let mean = self.reduce("Mean", x, shape);
+        let constant = self.stop(mean);
+        let difference = self.binary("SquaredDifference", x, constant);
+        let variance = self.reduce("Mean", difference, shape);
+        (mean, variance)
+    }
+
+    /// Keras 3's `BatchNormalization`: `x * (rsqrt(var + eps) * gamma) + (beta - mean * …)`
+    /// (`tf.nn.batch_normalization`). `per_channel` is the shape of a statistic that broadcasts against `x`.
+    pub fn normalize(
+        &mut self,
+        x: Wire,
+        (mean, variance): (Wire, Wire),
+        scale: Option<Wire>,
+        offset: Option<Wire>,
+    ) -> Wire {
+        let shifted = self.shifted("AddV2", variance);
+        let mut inverse = self.unary("Rsqrt", shifted);
+        if let Some(scale) = scale {
+            inverse = self.binary("Mul", inverse, scale);
+        }
+        let scaled = self.binary("Mul", x, inverse);
+        let centre = self.binary("Mul", mean, inverse);
+        let offset = match offset {
+            Some(offset) => self.binary("Sub", offset, centre),
+            None => self.scaled("Neg", centre),
+        };
+        self.binary("AddV2", scaled, offset)
+    }
+
+    /// Keras 3's layer norm (`ops.nn._layer_normalization`): the scale is multiplied into the inverse deviation, which makes
+    /// it as large as the input.
+    pub fn layer_norm(&mut self, x: Wire, rows: &[u64], scale: Option<Wire>, offset: Option<Wire>) -> Wire {
+        let (mean, variance) = self.moments(x, rows);
+        let shifted = self.shifted("AddV2", variance);
+        let mut inverse = self.unary("Rsqrt", shifted);
+        if let Some(scale) = scale {
+            inverse = self.binary("Mul", inverse, scale);
+        }
+        let negative = self.scaled("Neg", mean);
+        let mut rest = self.binary("Mul", negative, inverse);
+        if let Some(offset) = offset {
+            rest = self.binary("AddV2", rest, offset);
+        }
+        let scaled = self.binary("Mul", x, inverse);
+        self.binary("AddV2", scaled, rest)
+    }
+
+    /// `x * rsqrt(mean(x²) + eps) * scale` (`ops.nn.rms_normalization`).
+    pub fn rms_norm(&mut self, x: Wire, rows: &[u64], scale: Option<Wire>) -> Wire {
+        let square = self.unary("Square", x);
+        let mean = self.reduce("Mean", square, rows);
+        let shifted = self.shifted("AddV2", mean);
+        let inverse = self.unary("Rsqrt", shifted);
+        let y = self.binary("Mul", x, inverse);
+        match scale {
+            Some(scale) => self.binary("Mul", y, scale),
+            None => y,
+        }
+    }
+
+    /// `tf.nn.gelu`: `0.5 x erfc(-x / √2)`, or with tanh `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
+    pub fn gelu(&mut self, x: Wire, approximate: bool) -> Wire {
+        let half = self.scaled("Mul", x);
+        if !approximate {
+            let negative = self.unary("Neg", x);
+            let scaled = self.scaled("Mul", negative);
+            let erfc = self.unary("Erfc", scaled);
+            return self.binary("Mul", half, erfc);
+        }
+        let cube = self.unary("Pow", x);
+        let scaled = self.scaled("Mul", cube);
+        let sum = self.binary("AddV2", x, scaled);
+        let inner = self.scaled("Mul", sum);
+        let tanh = self.unary("Tanh", inner);
+        let shifted = self.shifted("AddV2", tanh);
+        self.binary("Mul", half, shifted)
+    }
+
+    /// `tf.nn.silu`, which keeps its input alone.
+    pub fn silu(&mut self, x: Wire) -> Wire {
+        let (shape, dtype) = (self.shape(x).to_vec(), self.dtype(x));
+        self.reuse("Silu", &[x], &shape, dtype, Some(silu_gradient))
+    }
+
+    /// An activation by the name that Keras gives it; the tensor itself for `linear` and for a name that is not known.
+    pub fn activation(&mut self, name: &str, x: Wire) -> Wire {
+        match name {
+            "relu" => self.unary("Relu", x),
+            "relu6" => self.unary("Relu6", x),
+            "leaky_relu" => self.unary("LeakyRelu", x),
+            "elu" => self.unary("Elu", x),
+            "selu" => self.unary("Selu", x),
+            "celu" => {
+                let positive = self.unary("Relu", x);
+                let scaled = self.scaled("RealDiv", x);
+                let exp = self.unary("Expm1", scaled);
+                let negative = self.scaled("Mul", exp);
+                let low = self.clipped(negative);
+                self.binary("AddV2", positive, low)
+            }
+            "sigmoid" => self.unary("Sigmoid", x),
+            "log_sigmoid" => {
+                let negative = self.unary("Neg", x);
+                let y = self.unary("Softplus", negative);
+                self.unary("Neg", y)
+            }
+            "tanh" => self.unary("Tanh", x),
+            "softplus" => self.unary("Softplus", x),
+            "softsign" => self.unary("Softsign", x),
+            "exponential" => self.unary("Exp", x),
+            "softmax" => self.softmax(x),
+            "log_softmax" => self.log_softmax(x),
+            "gelu" => self.gelu(x, false),
+            "silu" | "swish" => self.silu(x),
+            // x + relu6(x + 3) / 6
+            "hard_sigmoid" => self.hard_sigmoid(x),
+            "hard_silu" | "hard_swish" => {
+                let gate = self.hard_sigmoid(x);
+                self.binary("Mul", x, gate)
+            }
+            "mish" => {
+                let soft = self.unary("Softplus", x);
+                let tanh = self.unary("Tanh", soft);
+                self.binary("Mul", x, tanh)
+            }
+            _ => x,
+        }
+    }
+
+    fn hard_sigmoid(&mut self, x: Wire) -> Wire {
+        let shifted = self.shifted("AddV2", x);
+        let clipped = self.unary("Relu6", shifted);
+        self.scaled("RealDiv", clipped)
+    }
+
+    /// `clip_by_value`, which keeps its input for a mask made in backward.
+    pub fn clipped(&mut self, x: Wire) -> Wire {
+        let low = self.clip_side("Minimum", x);
+        self.clip_side("Maximum", low)
+    }
+
+    /// The larger or smaller of a tensor and a scalar: its gradient compares the input anew.
+    pub fn clip_side(&mut self, name: &'static str, x: Wire) -> Wire {
+        fn gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+            let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first().copied()) else {
+                return vec![None];
+            };
+            let mask = flow.test("GreaterEqual", x);
+            vec![Some(flow.select(mask, dy))]
+        }
+        let (shape, dtype) = (self.shape(x).to_vec(), self.dtype(x));
+        self.reuse(name, &[x], &shape, dtype, Some(gradient))
+    }
+
+    /// A dense layer over the last axis: `tf.tensordot` flattens the leading axes around one product.
+    pub fn dense(&mut self, x: Wire, kernel: Wire, bias: Option<Wire>) -> Wire {
+        let shape = self.shape(x).to_vec();
+        let units = self.shape(kernel).last().copied().unwrap_or(1);
+        let mut out = shape.clone();
+        out.last_mut().into_iter().for_each(|d| *d = units);
+        let width = shape.last().copied().unwrap_or(1);
+        let rows = self.made(x).elements().checked_div(width).unwrap_or(0);
+        let flat = if shape.len() == 2 { x } else { self.view("Reshape", x, &[rows, width]) };
+        let product = self.matmul("MatMul", flat, kernel, &[rows, units]);
+        let y = self.view("Reshape", product, &out);
+        match bias {
+            Some(bias) => self.bias_add(y, bias),
+            None => y,
+        }
+    }
+
+    /// Scores of `query` against `key` (`[batch, heads, length, size]`), their softmax with dropout, and the product with
+    /// `value`: TensorFlow has no fused attention, so the scores are there as a tensor.
+    pub fn attention(
+        &mut self,
+        (query, key, value): (Wire, Wire, Wire),
+        mask: Option<Wire>,
+        dropout: bool,
+    ) -> Wire {
+        let mut shape = self.shape(query).to_vec();
+        let keys = self.shape(key).iter().rev().nth(1).copied().unwrap_or(1);
+        let width = self.shape(value).last().copied().unwrap_or(1);
+        shape.last_mut().into_iter().for_each(|d| *d = keys);
+        let scaled = self.scaled("Mul", query);
+        let mut scores = self.matmul("BatchMatMulV2", scaled, key, &shape);
+        if let Some(mask) = mask {
+            scores = self.binary("AddV2", scores, mask);
+        }
+        let mut weights = self.softmax(scores);
+        if dropout {
+            weights = self.dropout(weights, &shape.clone());
+        }
+        shape.last_mut().into_iter().for_each(|d| *d = width);
+        self.matmul("BatchMatMulV2", weights, value, &shape)
+    }
+
+    /// Float32 for a computation that a mixed policy keeps in it, and back.
+    pub fn in_f32(&mut self, x: Wire, run: impl FnOnce(&mut Flow, Wire) -> Wire) -> Wire {
+        let dtype = self.dtype(x);
+        let wide = if dtype.is_half() { self.cast(x, DType::Float32) } else { x };
+        let y = run(self, wide);
+        self.cast(y, dtype)
+    }
+}

@@ -1,0 +1,126 @@
+//! Kernels that move elements without computing, and those that look rows up (tensorflow/python/ops/array_grad.py).
+//!
+//! `Reshape`, `Identity`, `Squeeze` and `ExpandDims` share their input's buffer; everything else that moves elements
+//! copies them.
+
+use super::build::{first, incoming};
+use super::{Flow, Kernel, Made, Place, Wire};
+use crate::DType;
+
+fn view_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first()) else { return vec![None] };
+    let shape = flow.shape(*x).to_vec();
+    first(flow.view("Reshape", dy, &shape))
+}
+
+fn broadcast_gradient(
+    flow: &mut Flow,
+    kernel: &Kernel,
+    _: Wire,
+    grads: &[Option<Wire>],
+) -> Vec<Option<Wire>> {
+    let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first()) else { return vec![None] };
+    let shape = flow.shape(*x).to_vec();
+    first(flow.unbroadcast(dy, &shape))
+}
+
+/// The gradient is a copy back into the input's shape.
+fn copy_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first().copied()) else { return vec![None] };
+    let name = match kernel.name {
+        "Pad" | "PadV2" | "MirrorPad" => "Slice",
+        "Slice" => "Pad",
+        "StridedSlice" => "StridedSliceGrad",
+        "SpaceToDepth" => "DepthToSpace",
+        "DepthToSpace" => "SpaceToDepth",
+        "GatherV2" | "GatherNd" => "UnsortedSegmentSum",
+        "ScatterNd" => "GatherNd",
+        "ResizeBilinear" => "ResizeBilinearGrad",
+        "ResizeNearestNeighbor" => "ResizeNearestNeighborGrad",
+        "ResizeBicubic" => "ResizeBicubicGrad",
+        name => name,
+    };
+    let shape = flow.shape(x).to_vec();
+    let dtype = flow.dtype(x);
+    if name == kernel.name || matches!(name, "Slice" | "Pad") {
+        return first(flow.moved(name, dy, &shape));
+    }
+    first(flow.make(name, &[dy], &shape, dtype, None))
+}
+
+fn concat_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let Some(dy) = incoming(grads) else { return vec![None; kernel.inputs.len()] };
+    let part = |x: &Wire| {
+        let shape = flow.shape(*x).to_vec();
+        Some(flow.moved("Slice", dy, &shape))
+    };
+    kernel.inputs.iter().map(part).collect()
+}
+
+fn split_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let Some(x) = kernel.inputs.first().copied() else { return Vec::new() };
+    let mut parts = Vec::new();
+    for (i, grad) in (0..).zip(grads) {
+        let like = flow.output(y, i);
+        let (shape, dtype) = (flow.shape(like).to_vec(), flow.dtype(like));
+        // What nobody differentiated is filled with zeros.
+        parts.push(grad.unwrap_or_else(|| flow.make("ZerosLike", &[], &shape, dtype, None)));
+    }
+    let shape = flow.shape(x).to_vec();
+    first(flow.concat(&parts, &shape))
+}
+
+/// The rows of a table: the gradient is an `IndexedSlices`, whose values are the incoming gradient itself.
+fn lookup_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let (Some(dy), Some(table)) = (incoming(grads), kernel.inputs.first().copied()) else {
+        return vec![None];
+    };
+    let width = flow.shape(table).last().copied().unwrap_or(1);
+    let rows = flow.made(dy).elements().checked_div(width).unwrap_or(0);
+    first(flow.view("Reshape", dy, &[rows, width]))
+}
+
+impl Flow {
+    /// The same elements in another shape, in the same buffer.
+    pub fn view(&mut self, name: &'static str, x: Wire, shape: &[u64]) -> Wire {
+        if self.shape(x) == shape {
+            return x;
+        }
+        let made = Made { shape: shape.to_vec(), dtype: self.dtype(x), place: Place::Alias };
+        self.push(name, &[x], vec![made], Some(view_gradient))
+    }
+
+    /// A tensor repeated along axes of one.
+    pub fn broadcast_to(&mut self, x: Wire, shape: &[u64]) -> Wire {
+        if self.shape(x) == shape {
+            return x;
+        }
+        let dtype = self.dtype(x);
+        self.make("Tile", &[x], shape, dtype, Some(broadcast_gradient))
+    }
+
+    /// Elements moved to another place in a new buffer: `Transpose`, `Pad`, `Slice`, `GatherV2`…
+    pub fn moved(&mut self, name: &'static str, x: Wire, shape: &[u64]) -> Wire {
+        let dtype = self.dtype(x);
+        self.make(name, &[x], shape, dtype, Some(copy_gradient))
+    }
+
+    /// Tensors one after the other along an axis.
+    pub fn concat(&mut self, inputs: &[Wire], shape: &[u64]) -> Wire {
+        let dtype = inputs.first().map_or(DType::Float32, |x| self.dtype(*x));
+        self.make("ConcatV2", inputs, shape, dtype, Some(concat_gradient))
+    }
+
+    /// A tensor in parts; gives the first part's wire.
+    pub fn split(&mut self, x: Wire, shapes: &[Vec<u64>]) -> Wire {
+        let dtype = self.dtype(x);
+        let made = shapes.iter().map(|shape| super::build::new(shape, dtype)).collect();
+        self.push("Split", &[x], made, Some(split_gradient))
+    }
+
+    /// Rows of a table by their numbers.
+    pub fn lookup(&mut self, table: Wire, indices: Wire, shape: &[u64]) -> Wire {
+        let dtype = self.dtype(table);
+        self.make("GatherV2", &[table, indices], shape, dtype, Some(lookup_gradient))
+    }
+}
