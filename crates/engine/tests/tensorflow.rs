@@ -1,4 +1,5 @@
 //! TensorFlow's step of a small network, made by hand, against what TensorFlow itself allocates.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
 use memfit_engine::{EventKind, Framework, Model, Phase, Plan, Timeline};
 use memfit_graph::{Attribute, Attributes, Binding, DType, Graph, Role, Shape, TensorId, Type};

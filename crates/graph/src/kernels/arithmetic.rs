@@ -73,7 +73,7 @@ fn unary_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wir
         Rule::Input(name) => flow.like(name, &[dy, x], None),
         Rule::TimesOutput => Some(flow.binary("Mul", dy, y)),
         Rule::Times(names) => {
-            let factor = names.iter().fold(Some(x), |at, name| flow.like(name, &[at?], None));
+            let factor = names.iter().try_fold(x, |at, name| flow.like(name, &[at], None));
             factor.map(|factor| flow.binary("Mul", dy, factor))
         }
         Rule::Alone(name) => flow.like(name, &[dy], None),
