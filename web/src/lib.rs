@@ -6,8 +6,6 @@
 //!
 //! The page never computes an estimate and the worker never touches the page, so nothing freezes. The state is in the URL.
 
-#![allow(dead_code)]
-
 mod categories;
 mod client;
 mod draw;

@@ -1,6 +1,6 @@
 //! The page: what it knows, what may happen to it, and what is asked of the worker then.
 
-mod browser;
+pub(crate) mod browser;
 mod view;
 
 use crate::client::Client;
@@ -41,6 +41,10 @@ pub(crate) enum Msg {
     /// A layer was pointed at, by its path; empty for none.
     Selected(String),
     Pinned(bool),
+    /// The plan that was kept is wanted back.
+    Restored,
+    /// The window has another width.
+    Resized,
     Export(Format),
     Theme,
     /// Another model is wanted.
@@ -72,6 +76,7 @@ pub(crate) struct Page {
     problems: Rc<Vec<Problem>>,
     selected: AttrValue,
     pinned: Option<Pinned>,
+    width: u32,
     quiet: Option<Timer>,
     _listeners: browser::Listeners,
 }
@@ -85,7 +90,11 @@ impl Component for Page {
         let client =
             Client::new(ctx.props().module.clone(), move |answer| link.send_message(Msg::Answered(answer)));
         let link = ctx.link().clone();
-        let listeners = browser::listen(link.callback(Msg::File), link.callback(|()| Msg::Linked));
+        let listeners = browser::listen(
+            link.callback(Msg::File),
+            link.callback(|()| Msg::Linked),
+            link.callback(|()| Msg::Resized),
+        );
         let mut page = Page {
             client,
             state: State::from_link(&browser::fragment()),
@@ -100,6 +109,7 @@ impl Component for Page {
             problems: Rc::default(),
             selected: AttrValue::default(),
             pinned: None,
+            width: browser::picture_width(),
             quiet: None,
             _listeners: listeners,
         };
@@ -152,6 +162,25 @@ impl Component for Page {
                     head,
                 });
             }
+            Msg::Restored => {
+                if let Some(pinned) = &self.pinned {
+                    // The model on the page stays; its sizes are its own.
+                    let (source, set, input) =
+                        (self.state.source.clone(), self.state.set.clone(), self.state.input.clone());
+                    let same = pinned.state.source == source;
+                    self.state = pinned.state.clone();
+                    if !same {
+                        (self.state.source, self.state.set, self.state.input) = (source, set, input);
+                    }
+                    self.changed(ctx);
+                }
+            }
+            Msg::Resized => {
+                let width = browser::picture_width();
+                let changed = width != self.width;
+                self.width = width;
+                return changed;
+            }
             Msg::Export(format) => {
                 self.ask(Ask::Export { plan: self.state.plan(), format });
                 return false;
@@ -169,6 +198,45 @@ impl Component for Page {
 
     fn view(&self, ctx: &Context<Self>) -> Html {
         view::page(self, ctx)
+    }
+}
+
+/// What the parts below the answer read.
+impl Page {
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn facts(&self) -> Option<&Rc<Facts>> {
+        self.facts.as_ref()
+    }
+
+    pub(crate) fn details(&self) -> Option<&Rc<Details>> {
+        self.details.as_ref()
+    }
+
+    pub(crate) fn curve(&self) -> &Rc<Vec<(u64, u64)>> {
+        &self.curve
+    }
+
+    pub(crate) fn pinned(&self) -> Option<&Pinned> {
+        self.pinned.as_ref()
+    }
+
+    pub(crate) fn selected(&self) -> AttrValue {
+        self.selected.clone()
+    }
+
+    pub(crate) fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// The model's file as the command line would be given it.
+    pub(crate) fn file_name(&self) -> String {
+        match &self.state.source {
+            Source::Example(name) | Source::Own(name) => name.clone(),
+            Source::None => "MODEL".into(),
+        }
     }
 }
 

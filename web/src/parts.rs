@@ -2,8 +2,14 @@
 
 pub(crate) mod answer;
 pub(crate) mod bar;
+pub(crate) mod compare;
 pub(crate) mod controls;
+pub(crate) mod curve;
 pub(crate) mod drop;
 pub(crate) mod fields;
+pub(crate) mod layers;
 pub(crate) mod notes;
 pub(crate) mod sections;
+pub(crate) mod share;
+pub(crate) mod timeline;
+pub(crate) mod treemap;

@@ -32,6 +32,26 @@ pub(crate) enum Format {
     Text,
 }
 
+impl Format {
+    pub(crate) const ALL: [Format; 2] = [Format::Json, Format::Text];
+
+    /// What it is called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Format::Json => "JSON",
+            Format::Text => "Text",
+        }
+    }
+
+    /// The ending of a file and its type.
+    pub(crate) fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Format::Json => ("json", "application/json"),
+            Format::Text => ("txt", "text/plain"),
+        }
+    }
+}
+
 /// What comes back.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Answer {
@@ -131,12 +151,6 @@ pub(crate) struct Layer {
     pub(crate) saved: u64,
     /// At the peak, by category.
     pub(crate) parts: Vec<u64>,
-}
-
-impl Layer {
-    pub(crate) fn at_peak(&self) -> u64 {
-        self.parts.iter().sum()
-    }
 }
 
 /// A tensor alive at the peak.

@@ -4,7 +4,7 @@ use crate::categories::{index, parts};
 use crate::protocol::{
     Answer, Ask, Details, Facts, Format, Head, Input, Layer, Problem, Question, Said, Step, Tensor,
 };
-use memfit_engine::{Estimate, EventKind, Phase, Timeline};
+use memfit_engine::{Category, Estimate, EventKind, Phase, Timeline};
 use memfit_graph::{Dim, batch_symbol};
 use memfit_report::{json, text};
 use memfit_wasm::javascript::Slices;
@@ -214,6 +214,17 @@ fn joined(shape: &[u64]) -> String {
     shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("×")
 }
 
+/// What each storage is for; as in a breakdown, an activation that is freed before forward ends is a transient.
+fn categories(t: &Timeline) -> Vec<u8> {
+    let mut categories: Vec<Category> = t.storages.iter().map(|s| s.category).collect();
+    for event in t.events.iter().filter(|e| e.kind == EventKind::Free && e.phase == Phase::Forward) {
+        if let Some(category @ Category::Activation) = categories.get_mut(event.storage.0 as usize) {
+            *category = Category::Transient;
+        }
+    }
+    categories.into_iter().map(index).collect()
+}
+
 fn step(t: &Timeline) -> Step {
     let events = || t.events.iter();
     let first = |p: Phase| {
@@ -224,7 +235,7 @@ fn step(t: &Timeline) -> Step {
         layers: t.layers.iter().map(ToString::to_string).collect(),
         labels: t.labels.iter().map(ToString::to_string).collect(),
         bytes: t.storages.iter().map(|s| s.bytes.round_up(BLOCK).0).collect(),
-        category: t.storages.iter().map(|s| index(s.category)).collect(),
+        category: categories(t),
         layer: t.storages.iter().map(|s| s.layer).collect(),
         label: t.storages.iter().map(|s| s.label).collect(),
         events: events().map(|e| e.storage.0 * 2 + u32::from(e.kind == EventKind::Free)).collect(),

@@ -30,6 +30,15 @@ pub(crate) fn set_fragment(fragment: &str) {
     }
 }
 
+/// How wide a picture among the results can be, in pixels.
+pub(crate) fn picture_width() -> u32 {
+    let root = window().and_then(|w| w.document()).and_then(|d| d.document_element());
+    let page = root.map_or(1024, |r| r.client_width()).clamp(0, 1248);
+    // The style sheet's margins, and beside the results the controls where there is room for them.
+    let taken = if page >= 960 { 32 + 304 + 16 + 42 } else { 50 };
+    u32::try_from(page - taken).unwrap_or_default().max(260)
+}
+
 /// Local storage, where it is allowed.
 pub(crate) fn storage() -> Option<Storage> {
     window().and_then(|w| w.local_storage().ok().flatten())
@@ -68,10 +77,7 @@ pub(crate) async fn example(name: &str) -> Result<JsValue, String> {
 
 /// Hands a text to the user as a file.
 pub(crate) fn download(name: &str, format: Format, text: &str) {
-    let (ending, kind) = match format {
-        Format::Json => ("json", "application/json"),
-        Format::Text => ("txt", "text/plain"),
-    };
+    let (ending, kind) = format.file();
     save(&format!("{name}.memfit.{ending}"), kind, &JsValue::from_str(text));
 }
 
@@ -103,7 +109,7 @@ pub(crate) fn copy(text: &str) {
 pub(crate) struct Listeners(#[allow(dead_code)] Vec<Closure<dyn Fn(Event)>>);
 
 /// Takes files that are dropped anywhere on the page, and changes of the URL.
-pub(crate) fn listen(file: Callback<File>, linked: Callback<()>) -> Listeners {
+pub(crate) fn listen(file: Callback<File>, linked: Callback<()>, resized: Callback<()>) -> Listeners {
     let over = Closure::<dyn Fn(Event)>::new(|event: Event| event.prevent_default());
     let drop = Closure::<dyn Fn(Event)>::new(move |event: Event| {
         event.prevent_default();
@@ -113,12 +119,15 @@ pub(crate) fn listen(file: Callback<File>, linked: Callback<()>) -> Listeners {
         }
     });
     let hash = Closure::<dyn Fn(Event)>::new(move |_| linked.emit(()));
+    let resize = Closure::<dyn Fn(Event)>::new(move |_| resized.emit(()));
     if let Some(window) = window() {
-        for (name, listener) in [("dragover", &over), ("drop", &drop), ("hashchange", &hash)] {
+        for (name, listener) in
+            [("dragover", &over), ("drop", &drop), ("hashchange", &hash), ("resize", &resize)]
+        {
             let _ = window.add_event_listener_with_callback(name, listener.as_ref().unchecked_ref());
         }
     }
-    Listeners(vec![over, drop, hash])
+    Listeners(vec![over, drop, hash, resize])
 }
 
 /// Something that happens after a while, unless it is dropped before.

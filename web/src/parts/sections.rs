@@ -1,16 +1,69 @@
 //! The pictures and tables below the answer.
 
-use crate::page::Page;
-use crate::parts::bar;
-use crate::protocol::Head;
+use super::{bar, compare, curve, layers, share, timeline, treemap};
+use crate::draw::tree;
+use crate::page::{Msg, Page};
+use crate::protocol::{Details, Head};
+use memfit_engine::devices;
 use std::rc::Rc;
 use yew::prelude::*;
 
-pub(crate) fn all(_page: &Page, _ctx: &Context<Page>, head: &Rc<Head>) -> Html {
+pub(crate) fn all(page: &Page, ctx: &Context<Page>, head: &Rc<Head>) -> Html {
+    let link = ctx.link();
+    let width = page.width();
+    let device = devices::resolve(&page.state().gpu);
+    let name = page.facts().map(|f| f.name.clone()).unwrap_or_default();
     html! {
-        <section class="card" aria-labelledby="parts-title">
-            <h2 id="parts-title">{"Where the memory goes"}</h2>
-            <bar::Parts parts={head.parts.clone()} />
+        <>
+            if let Some(pinned) = page.pinned() {
+                <compare::Compare pinned={pinned.clone()} model={name.clone()} summary={page.state().summary()} head={head.clone()}
+                    on_close={link.callback(|()| Msg::Pinned(false))} on_restore={link.callback(|()| Msg::Restored)} />
+            }
+            <section class="card" aria-labelledby="parts-title">
+                <h2 id="parts-title">{"Where the memory goes"}</h2>
+                <bar::Parts parts={head.parts.clone()} />
+            </section>
+            if let Some(details) = page.details() {
+                <section class="card" aria-labelledby="step-title">
+                    <h2 id="step-title">{"One step over time"}</h2>
+                    <p class="note">{"Memory after each allocation and release. Point at a moment, or move with the arrow keys."}</p>
+                    <timeline::Timeline details={details.clone()} {width} />
+                </section>
+            }
+            if page.curve().len() > 1 {
+                <section class="card" aria-labelledby="curve-title">
+                    <h2 id="curve-title">{"Peak against batch size"}</h2>
+                    <curve::Curve points={page.curve().clone()} batch={head.batch.unwrap_or(page.state().batch)}
+                        capacity={device.as_ref().map_or(0, |d| d.usable().0)}
+                        card={device.as_ref().map_or_else(|_| "the card".to_owned(), super::answer::short)} largest={None} {width} />
+                </section>
+            }
+            if let Some(details) = page.details() {
+                <Modules details={details.clone()} selected={page.selected()} on_select={link.callback(Msg::Selected)} {width} />
+            }
+            <share::Share state={page.state().clone()} file={page.file_name()} pinned={page.pinned().is_some()}
+                on_pin={link.callback(Msg::Pinned)} on_export={link.callback(Msg::Export)} />
+        </>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct ModulesProps {
+    details: Rc<Details>,
+    selected: AttrValue,
+    on_select: Callback<String>,
+    width: u32,
+}
+
+/// Treemap and table, which highlight each other.
+#[component]
+fn Modules(props: &ModulesProps) -> Html {
+    let trees = use_memo(props.details.clone(), |details| Rc::new(tree::trees(&details.layers)));
+    html! {
+        <section class="card" aria-labelledby="layers-title">
+            <h2 id="layers-title">{"Layers"}</h2>
+            <treemap::Treemap trees={(*trees).clone()} selected={&props.selected} on_select={&props.on_select} width={props.width} />
+            <layers::Layers trees={(*trees).clone()} selected={&props.selected} on_select={&props.on_select} />
         </section>
     }
 }
