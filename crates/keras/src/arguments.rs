@@ -110,7 +110,10 @@ impl Arguments {
 
     /// The tensors of the first argument, which is what a layer without named tensors is called on.
     pub fn first(&self) -> Vec<usize> {
-        let first = self.positional.first().or_else(|| self.named.get("inputs"));
+        let first = self.positional.first().or_else(|| MAIN.iter().find_map(|name| self.named.get(*name)));
         first.map(Argument::tensors).unwrap_or_default()
     }
 }
+
+/// What layers name the argument that they are called on.
+const MAIN: &[&str] = &["inputs", "sequences", "sequence", "query", "data", "x"];

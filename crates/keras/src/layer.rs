@@ -8,6 +8,7 @@ use crate::arguments::Arguments;
 use crate::policy::Policy;
 use crate::spec::Spec;
 use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, TensorType, Type, Variable};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ impl Call<'_> {
 }
 
 /// A layer with its configuration. See [`crate::layers`] for how a file of a layer is made.
-pub trait Layer: Debug + Send + Sync {
+pub trait Layer: Any + Debug + Send + Sync {
     /// The variables that it makes for these inputs, in the order in which Keras makes them.
     fn weights(&self, _: &Call<'_>, _inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
         Ok(Vec::new())
@@ -105,11 +106,33 @@ pub trait Layer: Debug + Send + Sync {
         true
     }
 
+    /// The layer as one step of a recurrence, where it can be one.
+    fn cell(&self) -> Option<&dyn Cell> {
+        None
+    }
+
     /// The ATen calls that Keras' PyTorch backend makes for it. The inputs of the lowering are those of the call, then the
     /// variables.
     fn pytorch(&self, _: &Call<'_>, lowering: &mut Lowering<'_>) {
         lowering.not_modelled();
     }
+}
+
+impl dyn Layer {
+    /// The layer as its own type.
+    pub fn downcast<T: Layer>(&self) -> Option<&T> {
+        let any: &dyn Any = self;
+        any.downcast_ref()
+    }
+}
+
+/// What a recurrence has to know of its cell.
+pub trait Cell {
+    /// Elements of the output.
+    fn output(&self) -> u64;
+
+    /// Elements of each state.
+    fn states(&self) -> Vec<u64>;
 }
 
 /// A layer as its file configures it.

@@ -9,9 +9,6 @@
 //! everything that the composition of the layer depends on. A file can be damaged or hostile; the importer bounds what it may
 //! ask for and reports all problems it finds together.
 
-// Layers that hold layers follow.
-#![allow(dead_code)]
-
 pub mod activation;
 pub mod arguments;
 pub mod layers;
@@ -34,7 +31,7 @@ mod spatial;
 mod spec;
 
 pub use container::is_keras;
-pub use layer::{Call, Configured, Facts, Keras, Layer, LayerCall, Weight};
+pub use layer::{Call, Cell, Configured, Facts, Keras, Layer, LayerCall, Weight};
 pub use options::{Custom, Options};
 pub use spatial::{DataFormat, Padding, PerAxis};
 pub use spec::Spec;

@@ -6,6 +6,7 @@
 //! and the generated table in step.
 
 use crate::layer::{Call, Keras, Layer, Weight};
+use crate::model::Model;
 use crate::reader::Source;
 use crate::spatial::PerAxis;
 use memfit_graph::DType;
@@ -13,15 +14,46 @@ use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
 
 pub mod activation;
+pub mod attention;
 pub mod batch_normalization;
+pub mod bidirectional;
 pub mod concatenate;
 pub mod conv;
+pub mod conv_lstm;
+pub mod conv_transpose;
 pub mod custom;
 pub mod dense;
+pub mod depthwise_conv;
+pub mod dot;
 pub mod dropout;
+pub mod einsum_dense;
+pub mod embedding;
+pub mod encoding;
 pub mod flatten;
+pub mod group_normalization;
+pub mod grouped_query_attention;
+pub mod identity;
+pub mod lambda;
+pub mod layer_normalization;
+pub mod layer_scale;
+pub mod locally_connected;
 pub mod merge;
+pub mod multi_head_attention;
+pub mod nested;
+pub mod normalization;
 pub mod pooling;
+pub mod prelu;
+pub mod recurrent;
+pub mod rescaling;
+pub mod reshape;
+pub mod resizing;
+pub mod rnn;
+pub mod separable_conv;
+pub mod softmax;
+pub mod spectral_normalization;
+pub mod spectrogram;
+pub mod time_distributed;
+pub mod zero_padding;
 
 mod quantized;
 
@@ -41,18 +73,51 @@ pub struct LayerSpec {
 /// Every layer, family by family, in alphabetical order of the files.
 pub static ALL: &[&[LayerSpec]] = &[
     activation::SPECS,
+    attention::SPECS,
     batch_normalization::SPECS,
+    bidirectional::SPECS,
     concatenate::SPECS,
     conv::SPECS,
+    conv_lstm::SPECS,
+    conv_transpose::SPECS,
     dense::SPECS,
+    depthwise_conv::SPECS,
+    dot::SPECS,
     dropout::SPECS,
+    einsum_dense::SPECS,
+    embedding::SPECS,
+    encoding::SPECS,
     flatten::SPECS,
+    group_normalization::SPECS,
+    grouped_query_attention::SPECS,
+    identity::SPECS,
+    lambda::SPECS,
+    layer_normalization::SPECS,
+    layer_scale::SPECS,
+    locally_connected::SPECS,
     merge::SPECS,
+    multi_head_attention::SPECS,
+    normalization::SPECS,
     pooling::SPECS,
+    prelu::SPECS,
+    recurrent::SPECS,
+    rescaling::SPECS,
+    reshape::SPECS,
+    resizing::SPECS,
+    rnn::SPECS,
+    separable_conv::SPECS,
+    softmax::SPECS,
+    spectral_normalization::SPECS,
+    spectrogram::SPECS,
+    time_distributed::SPECS,
+    zero_padding::SPECS,
 ];
 
 /// The layer that the source describes; a custom one where Keras has none of this class.
 pub(crate) fn build(source: &Source<'_>) -> Result<Arc<dyn Layer>, String> {
+    if Model::is(&source.object) {
+        return nested::build(source);
+    }
     if source.object.is_builtin() && !source.object.is_operation() {
         let spec = ALL.iter().copied().flatten().find(|spec| spec.classes.contains(&source.class()));
         if let Some(spec) = spec {

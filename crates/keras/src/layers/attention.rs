@@ -1,0 +1,85 @@
+//! Attention and AdditiveAttention. Keras 2 and 3.
+//!
+//! keras/src/layers/attention/attention.py, additive_attention.py: called on `[query, value]` or `[query, value, key]`; scores of
+//! `[batch, Tq, Tv]` are materialised, as is the dropout of them. Additive scores go through a tensor of `[batch, Tq, Tv, dim]`.
+
+use super::LayerSpec;
+use crate::layer::{Call, Layer, Weight};
+use crate::reader::{Source, boxed};
+use crate::spec::{self, Spec};
+use memfit_graph::OpError;
+use serde::Deserialize;
+
+/// How query and key make a score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Score {
+    /// Their product.
+    #[default]
+    Dot,
+    /// The sum of the tangents of their sum.
+    Concat,
+    /// The same with a weight for each feature.
+    Additive,
+}
+
+/// Attention without projections.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Attention {
+    /// How scores are made.
+    #[serde(skip)]
+    pub score: Score,
+    /// Whether the scores are scaled by a variable.
+    #[serde(default)]
+    pub use_scale: Option<bool>,
+    /// The fraction of scores that is dropped.
+    #[serde(default)]
+    pub dropout: f64,
+    /// Whether later positions are hidden (Keras 2 until 2.10).
+    #[serde(default)]
+    pub causal: bool,
+}
+
+fn read(source: &Source<'_>) -> Result<Attention, String> {
+    let mode = source.object.config.get("score_mode").and_then(serde_json::Value::as_str);
+    let score = match (source.class(), mode) {
+        ("AdditiveAttention", _) => Score::Additive,
+        (_, Some("concat")) => Score::Concat,
+        _ => Score::Dot,
+    };
+    Ok(Attention { score, ..source.read()? })
+}
+
+/// How they are found.
+pub const SPECS: &[LayerSpec] =
+    &[LayerSpec { classes: &["AdditiveAttention", "Attention"], keras: &[2, 3], build: |s| boxed(read(s)?) }];
+
+impl Layer for Attention {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let scales = self.use_scale.unwrap_or(self.score == Score::Additive);
+        let mut weights = Vec::new();
+        match self.score {
+            Score::Additive if scales => {
+                weights.push(call.weight("scale", [spec::number(spec::input(inputs, 0)?.last()?)?]));
+            }
+            _ if scales => weights.push(call.weight("scale", [])),
+            _ => {}
+        }
+        if self.score == Score::Concat {
+            weights.push(call.weight("concat_score_weight", []));
+        }
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let at = call.arguments.first();
+        let find = |i: usize| spec::input_from_rank(inputs, at.get(i).copied().unwrap_or(i), 2);
+        let (query, value) = (find(0)?, find(1)?);
+        let key = if at.len() > 2 { find(2)? } else { value };
+        let leading = || query.dims()[..query.rank() - 1].iter().cloned();
+        let mut outputs = vec![call.output(leading().chain([value.last()?.clone()]))];
+        if call.arguments.flag("return_attention_scores") == Some(true) {
+            outputs.push(call.output(leading().chain([key.dims()[key.rank() - 2].clone()])));
+        }
+        Ok(outputs)
+    }
+}

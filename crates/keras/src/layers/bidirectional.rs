@@ -1,0 +1,93 @@
+//! Bidirectional. Keras 2 and 3.
+//!
+//! keras/src/layers/rnn/bidirectional.py: a recurrence and one that runs from the end, merged by `merge_mode`.
+
+use super::LayerSpec;
+use crate::layer::{Call, Configured, Layer, Weight};
+use crate::reader::{Source, boxed};
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde_json::Value;
+
+/// Two recurrences.
+#[derive(Clone, Debug)]
+pub struct Bidirectional {
+    /// From the beginning.
+    pub forward: Configured,
+    /// From the end.
+    pub backward: Configured,
+    /// How their outputs become one.
+    pub merge: MergeMode,
+}
+
+/// How two outputs become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MergeMode {
+    /// One after the other along the features.
+    Concat,
+    /// Element by element: sum, product, mean.
+    Pointwise,
+    /// Not at all.
+    None,
+}
+
+fn read(source: &Source<'_>) -> Result<Bidirectional, String> {
+    let merge = match source.object.config.get("merge_mode") {
+        None => MergeMode::Concat,
+        Some(Value::Null) => MergeMode::None,
+        Some(mode) if mode == "concat" => MergeMode::Concat,
+        Some(mode) if ["sum", "mul", "ave"].into_iter().any(|m| mode == m) => MergeMode::Pointwise,
+        Some(other) => {
+            return Err(format!("merge_mode: expected concat, sum, mul, ave or none, found {other}"));
+        }
+    };
+    let renamed = |layer: Configured, prefix: &str| {
+        let mut layer = layer;
+        if !layer.facts.name.starts_with(prefix) {
+            layer.facts.name = format!("{prefix}{}", layer.facts.name);
+        }
+        layer
+    };
+    let layer = source.inner("layer")?;
+    let name = layer.facts.name.strip_prefix("forward_").unwrap_or(&layer.facts.name).to_owned();
+    let mut mirrored = layer.clone();
+    mirrored.facts.name = name;
+    let backward = match source.optional_inner("backward_layer")? {
+        Some(backward) => backward,
+        None => renamed(mirrored, "backward_"),
+    };
+    Ok(Bidirectional { forward: renamed(layer, "forward_"), backward, merge })
+}
+
+/// How it is found.
+pub const SPECS: &[LayerSpec] =
+    &[LayerSpec { classes: &["Bidirectional"], keras: &[2, 3], build: |s| boxed(read(s)?) }];
+
+impl Layer for Bidirectional {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let mut weights = self.forward.weights(call.arguments, inputs)?;
+        weights.extend(self.backward.weights(call.arguments, inputs)?);
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let forward = self.forward.outputs(call.arguments, inputs)?;
+        let backward = self.backward.outputs(call.arguments, inputs)?;
+        let (Some((y, states)), Some((z, others))) = (forward.split_first(), backward.split_first()) else {
+            return Ok(Vec::new());
+        };
+        let mut outputs = match self.merge {
+            MergeMode::Concat => {
+                let axis = y.rank().saturating_sub(1);
+                vec![y.replaced(axis, spec::sum(y.last()?, z.last()?)?)]
+            }
+            MergeMode::Pointwise => vec![y.clone()],
+            MergeMode::None => vec![y.clone(), z.clone()],
+        };
+        for output in &mut outputs {
+            *output = call.output(output.dims().iter().map(Dim::clone).collect::<Vec<_>>());
+        }
+        outputs.extend(states.iter().chain(others).cloned());
+        Ok(outputs)
+    }
+}

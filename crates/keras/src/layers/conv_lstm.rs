@@ -1,0 +1,120 @@
+//! ConvLSTM1D, ConvLSTM2D, ConvLSTM3D. Keras 2 and 3; one and three axes since 2.8.
+//!
+//! keras/src/layers/rnn/conv_lstm.py: an LSTM whose products are convolutions; the recurrent one pads so that the state keeps its size.
+
+use super::LayerSpec;
+use crate::activation::Activation;
+use crate::layer::{Call, Keras, Layer, Weight};
+use crate::reader::boxed;
+use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde::Deserialize;
+
+/// A convolutional LSTM over the time axis.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ConvLstm {
+    /// Spatial axes, told by the class.
+    #[serde(skip)]
+    pub axes: usize,
+    /// Channels of the state.
+    pub filters: u64,
+    /// The window of both convolutions.
+    pub kernel_size: PerAxis,
+    /// The step of the input's.
+    #[serde(default = "super::one")]
+    pub strides: PerAxis,
+    /// How the input's ends are padded.
+    #[serde(default)]
+    pub padding: Padding,
+    /// Where the channels stand.
+    #[serde(default)]
+    pub data_format: DataFormat,
+    /// The distance of the window's elements.
+    #[serde(default = "super::one")]
+    pub dilation_rate: PerAxis,
+    /// Of the state.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Of the gates.
+    #[serde(default)]
+    pub recurrent_activation: Activation,
+    /// Whether there is a bias.
+    #[serde(default = "super::yes")]
+    pub use_bias: bool,
+    /// The fraction of the input that is dropped.
+    #[serde(default)]
+    pub dropout: f64,
+    /// The fraction of the state that is dropped.
+    #[serde(default)]
+    pub recurrent_dropout: f64,
+    /// Whether every step's output is given.
+    #[serde(default)]
+    pub return_sequences: bool,
+    /// Whether the last states are given too.
+    #[serde(default)]
+    pub return_state: bool,
+    /// Whether states stay from batch to batch.
+    #[serde(default)]
+    pub stateful: bool,
+}
+
+/// How they are found.
+pub const SPECS: &[LayerSpec] = &[LayerSpec {
+    classes: &["ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"],
+    keras: &[2, 3],
+    build: |s| boxed(ConvLstm { axes: s.spatial_axes()?, ..s.read()? }),
+}];
+
+impl ConvLstm {
+    /// One step's input, and the dims of a state.
+    fn state(&self, inputs: &[Spec]) -> Result<(Spec, Vec<Dim>), OpError> {
+        let x = spec::input_of_rank(inputs, 0, self.axes + 3)?;
+        let step = x.with([x.dims()[0].clone()].into_iter().chain(x.dims()[2..].iter().cloned()));
+        let sizes = spatial::spatial(&step, self.data_format, self.axes).iter().enumerate();
+        let sizes = sizes.map(|(i, d)| {
+            windowed(d, self.kernel_size.at(i), self.strides.at(i), self.dilation_rate.at(i), self.padding)
+        });
+        let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+        let state = self.data_format.shape(step.dims()[0].clone(), sizes, Dim::Known(self.filters));
+        Ok((step, state))
+    }
+}
+
+impl Layer for ConvLstm {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let (step, state) = self.state(inputs)?;
+        let channels = spec::number(spatial::channels(&step, self.data_format)?)?;
+        let (window, width) = (self.kernel_size.expand(self.axes)?, spec::times(self.filters, 4)?);
+        // Keras 3 names the cell's variables below the cell, Keras 2 below the layer.
+        let of = |name: &str, shape: Vec<u64>| match call.facts.keras {
+            Keras::V3 => call.weight(&format!("conv_lstm_cell/{name}"), shape),
+            Keras::V2 => call.weight(name, shape),
+        };
+        let mut weights = vec![
+            of("kernel", [&window[..], &[channels, width]].concat()),
+            of("recurrent_kernel", [&window[..], &[self.filters, width]].concat()),
+        ];
+        if self.use_bias {
+            weights.push(of("bias", vec![width]));
+        }
+        if self.stateful {
+            let shape = state.iter().map(spec::number).collect::<Result<Vec<_>, _>>()?;
+            weights.extend([call.state("rnn_state", shape.clone()), call.state("rnn_state", shape)]);
+        }
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let (_, state) = self.state(inputs)?;
+        let mut output = state.clone();
+        if self.return_sequences {
+            output.insert(1, spec::input(inputs, 0)?.dims()[1].clone());
+        }
+        let mut outputs = vec![call.output(output)];
+        if self.return_state {
+            outputs.extend([call.output(state.clone()), call.output(state)]);
+        }
+        Ok(outputs)
+    }
+}

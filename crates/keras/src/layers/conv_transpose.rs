@@ -1,0 +1,121 @@
+//! Conv1DTranspose, Conv2DTranspose, Conv3DTranspose. Keras 2 and 3.
+//!
+//! keras/src/layers/convolutional/base_conv_transpose.py: `kernel` is `[*kernel_size, filters, channels]`. Sizes:
+//! keras/src/backend/common/backend_utils.py, `_get_output_shape_given_tf_padding`; the same as Keras 2's `deconv_output_length`.
+
+use super::LayerSpec;
+use crate::activation::Activation;
+use crate::layer::{Call, Layer, Weight};
+use crate::reader::boxed;
+use crate::spatial::{self, DataFormat, Padding, PerAxis};
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde::Deserialize;
+
+/// A transposed convolution.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ConvTranspose {
+    /// Spatial axes, told by the class.
+    #[serde(skip)]
+    pub axes: usize,
+    /// Channels of the output.
+    pub filters: u64,
+    /// The window.
+    pub kernel_size: PerAxis,
+    /// Its step in the output.
+    #[serde(default = "super::one")]
+    pub strides: PerAxis,
+    /// How the ends are padded.
+    #[serde(default)]
+    pub padding: Padding,
+    /// Elements added at the ends of the output.
+    #[serde(default)]
+    pub output_padding: Option<PerAxis>,
+    /// Where the channels stand.
+    #[serde(default)]
+    pub data_format: DataFormat,
+    /// The distance of the window's elements.
+    #[serde(default = "super::one")]
+    pub dilation_rate: PerAxis,
+    /// Applied to the sum.
+    #[serde(default)]
+    pub activation: Activation,
+    /// Whether there is a bias.
+    #[serde(default = "super::yes")]
+    pub use_bias: bool,
+}
+
+/// How they are found.
+pub const SPECS: &[LayerSpec] = &[LayerSpec {
+    classes: &[
+        "Conv1DTranspose",
+        "Conv2DTranspose",
+        "Conv3DTranspose",
+        "Convolution1DTranspose",
+        "Convolution2DTranspose",
+        "Convolution3DTranspose",
+    ],
+    keras: &[2, 3],
+    build: |s| boxed(ConvTranspose { axes: s.spatial_axes()?, ..s.read()? }),
+}];
+
+impl ConvTranspose {
+    fn size(&self, i: usize, input: &Dim) -> Result<Dim, OpError> {
+        let too_large = || OpError::overflow("the transposed convolution");
+        let stride = self.strides.at(i);
+        let kernel =
+            self.kernel_size.at(i).checked_sub(1).and_then(|k| k.checked_mul(self.dilation_rate.at(i)));
+        let kernel = kernel.and_then(|k| k.checked_add(1)).ok_or_else(too_large)?;
+        let full = input.mul(&Dim::Known(stride)).ok_or_else(too_large)?;
+        let output_padding = self.output_padding.as_ref().map(|p| p.at(i));
+        // Beyond `input * stride`: what the last window reaches over its step.
+        let beyond = match (self.padding, output_padding) {
+            (Padding::Same, None) => 0,
+            (Padding::Same, Some(p)) => i128::from(kernel % 2) + i128::from(p) - i128::from(stride),
+            (_, None) => i128::from(kernel.max(stride)) - i128::from(stride),
+            (_, Some(p)) => i128::from(kernel) + i128::from(p) - i128::from(stride),
+        };
+        Ok(full.offset(i64::try_from(beyond).map_err(|_| too_large())?))
+    }
+}
+
+impl Layer for ConvTranspose {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let x = spec::input_of_rank(inputs, 0, self.axes + 2)?;
+        let channels = spec::number(spatial::channels(x, self.data_format)?)?;
+        let mut kernel = self.kernel_size.expand(self.axes)?;
+        kernel.extend([self.filters, channels]);
+        let mut weights = vec![call.weight("kernel", kernel)];
+        if self.use_bias {
+            weights.push(call.weight("bias", [self.filters]));
+        }
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let x = spec::input_of_rank(inputs, 0, self.axes + 2)?;
+        let sizes = spatial::spatial(x, self.data_format, self.axes).iter().enumerate();
+        let sizes = sizes.map(|(i, d)| self.size(i, d)).collect::<Result<Vec<_>, _>>()?;
+        Ok(vec![call.output(self.data_format.shape(x.dims()[0].clone(), sizes, Dim::Known(self.filters)))])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sizes_are_those_of_keras() {
+        let size = |n, k, s, padding: &str, output_padding: Option<u64>| {
+            let config = json!({"filters": 1, "kernel_size": k, "strides": s, "padding": padding, "output_padding": output_padding});
+            let layer: ConvTranspose = serde_json::from_value(config).unwrap();
+            layer.size(0, &Dim::Known(n)).unwrap().known().unwrap()
+        };
+        assert_eq!(size(8, 3, 2, "same", None), 16);
+        assert_eq!(size(8, 3, 2, "valid", None), 17);
+        assert_eq!(size(8, 2, 3, "valid", None), 24);
+        assert_eq!(size(8, 3, 2, "same", Some(1)), 16);
+        assert_eq!(size(8, 4, 2, "same", Some(0)), 14);
+    }
+}

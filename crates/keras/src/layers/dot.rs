@@ -1,0 +1,45 @@
+//! Dot. Keras 2 and 3.
+//!
+//! keras/src/layers/merging/dot.py: a product over one axis of each of two tensors, sample by sample.
+
+use super::LayerSpec;
+use crate::layer::{Call, Layer};
+use crate::reader::boxed;
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde::Deserialize;
+
+/// A product of two tensors.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Dot {
+    /// The axis of both, or of each.
+    #[serde(deserialize_with = "super::axes")]
+    pub axes: Vec<i64>,
+    /// Whether both are normalized before.
+    #[serde(default)]
+    pub normalize: bool,
+}
+
+/// How it is found.
+pub const SPECS: &[LayerSpec] =
+    &[LayerSpec { classes: &["Dot"], keras: &[2, 3], build: |s| boxed(s.read::<Dot>()?) }];
+
+impl Layer for Dot {
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let (x, y) = (spec::input_from_rank(inputs, 0, 2)?, spec::input_from_rank(inputs, 1, 2)?);
+        let axis = |i: usize| self.axes.get(i).or(self.axes.first()).copied().unwrap_or(-1);
+        let (a, b) = (x.axis(axis(0))?, y.axis(axis(1))?);
+        if let (Some(n), Some(m)) = (x.dims()[a].known(), y.dims()[b].known())
+            && n != m
+        {
+            return Err(OpError::mismatch("axes of the same size", format!("{n} and {m}")));
+        }
+        let left = x.dims().iter().enumerate().filter(|(i, _)| *i != a);
+        let right = y.dims().iter().enumerate().filter(|(i, _)| *i != b && *i != 0);
+        let mut dims: Vec<Dim> = left.chain(right).map(|(_, d)| d.clone()).collect();
+        if dims.len() == 1 {
+            dims.push(Dim::Known(1));
+        }
+        Ok(vec![call.output(dims)])
+    }
+}

@@ -1,0 +1,62 @@
+//! GroupNormalization. Keras 2 and 3.
+//!
+//! keras/src/layers/normalization/group_normalization.py: statistics for each group of channels of each sample.
+
+use super::LayerSpec;
+use crate::layer::{Call, Layer, Weight};
+use crate::reader::boxed;
+use crate::spec::{self, Spec};
+use memfit_graph::OpError;
+use serde::Deserialize;
+
+/// A norm over groups of channels.
+#[derive(Clone, Debug, Deserialize)]
+pub struct GroupNormalization {
+    /// How many groups; minus one for one a channel.
+    #[serde(default = "groups")]
+    pub groups: i64,
+    /// The axis of the channels.
+    #[serde(default = "super::minus_one")]
+    pub axis: i64,
+    /// Whether there is a beta.
+    #[serde(default = "super::yes")]
+    pub center: bool,
+    /// Whether there is a gamma.
+    #[serde(default = "super::yes")]
+    pub scale: bool,
+}
+
+fn groups() -> i64 {
+    32
+}
+
+/// How it is found.
+pub const SPECS: &[LayerSpec] = &[LayerSpec {
+    classes: &["GroupNormalization"],
+    keras: &[2, 3],
+    build: |s| boxed(s.read::<GroupNormalization>()?),
+}];
+
+impl Layer for GroupNormalization {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let x = spec::input(inputs, 0)?;
+        let channels = spec::number(&x.dims()[x.axis(self.axis)?])?;
+        if let Ok(groups) = u64::try_from(self.groups)
+            && (groups == 0 || !channels.is_multiple_of(groups))
+        {
+            return Err(OpError::mismatch(format!("groups that divide {channels} channels"), groups));
+        }
+        let mut weights = Vec::new();
+        if self.scale {
+            weights.push(call.weight("gamma", [channels]));
+        }
+        if self.center {
+            weights.push(call.weight("beta", [channels]));
+        }
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+}

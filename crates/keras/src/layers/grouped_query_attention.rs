@@ -1,0 +1,84 @@
+//! GroupQueryAttention (class `GroupedQueryAttention`). Keras 3.
+//!
+//! keras/src/layers/attention/grouped_query_attention.py: fewer heads of key and value than of the query; they are repeated before the
+//! product.
+
+use super::LayerSpec;
+use super::einsum_dense::projection;
+use super::multi_head_attention::{named, operands};
+use crate::layer::{Call, Layer, Weight};
+use crate::reader::boxed;
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde::Deserialize;
+
+/// Attention whose keys and values serve several queries.
+#[derive(Clone, Debug, Deserialize)]
+pub struct GroupedQueryAttention {
+    /// Elements of a head.
+    pub head_dim: u64,
+    /// Heads of the query.
+    pub num_query_heads: u64,
+    /// Heads of key and value.
+    pub num_key_value_heads: u64,
+    /// The fraction of scores that is dropped.
+    #[serde(default)]
+    pub dropout: f64,
+    /// Whether the projections have biases.
+    #[serde(default = "super::yes")]
+    pub use_bias: bool,
+    /// Whether the result is gated.
+    #[serde(default)]
+    pub use_gate: bool,
+    /// Whether the fused kernel is wanted.
+    #[serde(default)]
+    pub flash_attention: Option<bool>,
+}
+
+/// How it is found.
+pub const SPECS: &[LayerSpec] = &[LayerSpec {
+    classes: &["GroupQueryAttention", "GroupedQueryAttention"],
+    keras: &[3],
+    build: |s| boxed(s.read::<GroupedQueryAttention>()?),
+}];
+
+impl Layer for GroupedQueryAttention {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let [query, value, key] = operands(call, inputs)?;
+        let mut weights = Vec::new();
+        let mut project = |name: &str, x: &Spec, heads: u64| {
+            let kernel = vec![spec::number(x.last()?)?, heads, self.head_dim];
+            let bias = self.use_bias.then(|| vec![heads, self.head_dim]);
+            weights.extend(named(name, projection(call, kernel, &[true, false, false], bias, None)?));
+            Ok::<(), OpError>(())
+        };
+        project("query", query, self.num_query_heads)?;
+        project("key", key, self.num_key_value_heads)?;
+        if self.use_gate {
+            project("gate", query, self.num_query_heads)?;
+        }
+        project("value", value, self.num_key_value_heads)?;
+        let features = spec::number(query.last()?)?;
+        let kernel = vec![self.num_query_heads, self.head_dim, features];
+        let output =
+            projection(call, kernel, &[true, true, false], self.use_bias.then(|| vec![features]), None)?;
+        weights.extend(named("attention_output", output));
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let [query, value, key] = operands(call, inputs)?;
+        if query.last()?.known() != value.last()?.known() {
+            return Err(OpError::mismatch(
+                "query and value with as many features",
+                format!("{} and {}", query.shape, value.shape),
+            ));
+        }
+        let mut outputs = vec![call.output(query.dims().iter().cloned())];
+        if call.arguments.flag("return_attention_scores") == Some(true) {
+            let [batch, rows, columns] = [&query.dims()[0], &query.dims()[1], &key.dims()[1]].map(Dim::clone);
+            outputs.push(call.output([batch, Dim::Known(self.num_query_heads), rows, columns]));
+        }
+        Ok(outputs)
+    }
+}

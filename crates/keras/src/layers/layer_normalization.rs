@@ -1,0 +1,85 @@
+//! LayerNormalization and RMSNormalization. Keras 2 and 3; the second Keras 3.
+//!
+//! keras/src/layers/normalization/layer_normalization.py, rms_normalization.py: parameters of the normalized axes' shape. With
+//! `rms_scaling` there is a gamma and no beta.
+
+use super::LayerSpec;
+use crate::layer::{Call, Layer, Weight};
+use crate::reader::boxed;
+use crate::spec::{self, Spec};
+use memfit_graph::OpError;
+use serde::Deserialize;
+
+/// A norm over axes of each sample.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LayerNormalization {
+    /// The axes.
+    #[serde(default = "super::last_axis", deserialize_with = "super::axes")]
+    pub axis: Vec<i64>,
+    /// Whether there is a beta.
+    #[serde(default = "super::yes")]
+    pub center: bool,
+    /// Whether there is a gamma.
+    #[serde(default = "super::yes")]
+    pub scale: bool,
+    /// Whether it only divides by the root mean square, in float32.
+    #[serde(default)]
+    pub rms_scaling: bool,
+}
+
+/// A norm by the root mean square.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RmsNormalization {
+    /// The axes.
+    #[serde(default = "super::last_axis", deserialize_with = "super::axes")]
+    pub axis: Vec<i64>,
+}
+
+/// How they are found.
+pub const SPECS: &[LayerSpec] = &[
+    LayerSpec {
+        classes: &["LayerNormalization"],
+        keras: &[2, 3],
+        build: |s| boxed(s.read::<LayerNormalization>()?),
+    },
+    LayerSpec {
+        classes: &["RMSNormalization"],
+        keras: &[3],
+        build: |s| boxed(s.read::<RmsNormalization>()?),
+    },
+];
+
+/// The sizes of the axes in ascending order.
+fn sizes(x: &Spec, axes: &[i64]) -> Result<Vec<u64>, OpError> {
+    let mut axes = axes.iter().map(|a| x.axis(*a)).collect::<Result<Vec<_>, _>>()?;
+    axes.sort_unstable();
+    axes.iter().map(|a| spec::number(&x.dims()[*a])).collect()
+}
+
+impl Layer for LayerNormalization {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let shape = sizes(spec::input(inputs, 0)?, &self.axis)?;
+        let mut weights = Vec::new();
+        if self.scale || self.rms_scaling {
+            weights.push(call.weight("gamma", shape.clone()));
+        }
+        if self.center && !self.rms_scaling {
+            weights.push(call.weight("beta", shape));
+        }
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+}
+
+impl Layer for RmsNormalization {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        Ok(vec![call.weight("scale", sizes(spec::input(inputs, 0)?, &self.axis)?)])
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+}

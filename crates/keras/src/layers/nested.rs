@@ -1,0 +1,76 @@
+//! A model inside of a layer: `TimeDistributed(encoder)`.
+//!
+//! A model that is called by a model is not this: its layers become nodes of their own. A wrapper asks its inner layer for variables and
+//! shapes, so a model in it answers as one layer.
+
+use crate::builder::Builder;
+use crate::layer::{Call, Layer, Weight};
+use crate::model::Model;
+use crate::object::Object;
+use crate::options::Options;
+use crate::reader::{Reader, Source};
+use crate::spec::Spec;
+use memfit_graph::{Graph, OpError, TensorId, Variable};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// A model that a layer holds.
+#[derive(Clone, Debug)]
+pub struct Nested {
+    object: Value,
+    options: Options,
+    depth: u32,
+}
+
+/// The model as a layer.
+pub(super) fn build(source: &Source<'_>) -> Result<Arc<dyn Layer>, String> {
+    // Read once, so that what is wrong with it is told at import.
+    let lines = |problems: Vec<memfit_graph::Problem>| {
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    Model::read(&source.object, &source.reader, true, "").map_err(lines)?;
+    let (object, options) = (source.object.raw.clone(), source.reader.options.clone());
+    Ok(Arc::new(Nested { object, options, depth: source.reader.depth }))
+}
+
+impl Nested {
+    /// The model called on these inputs, as a graph of its own.
+    pub fn graph(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Graph, OpError> {
+        let object = Object::read(&self.object).map_err(|e| OpError::mismatch("a model", e))?;
+        let reader = Reader { keras: call.facts.keras, options: &self.options, depth: self.depth };
+        let mut model = Model::read(&object, &reader, true, "").map_err(OpError::Body)?;
+        let mut builder = Builder::new(&self.options);
+        let flows: Vec<_> = inputs
+            .iter()
+            .enumerate()
+            .map(|(i, spec)| builder.input(&format!("input_{i}"), spec.clone()))
+            .collect();
+        let outputs = model.run(&mut builder, "", &flows);
+        if !builder.problems.is_empty() {
+            return Err(OpError::Body(builder.problems));
+        }
+        builder.graph.outputs = outputs.iter().map(|f| f.id).collect();
+        Ok(builder.graph)
+    }
+}
+
+impl Layer for Nested {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let graph = self.graph(call, inputs)?;
+        let weight = |t: &memfit_graph::Tensor| {
+            let shape = t.declared.shape()?.known()?;
+            let variable: Variable = t.variable?;
+            Some(Weight { name: t.name.to_string(), shape, dtype: t.declared.dtype()?, variable })
+        };
+        Ok(graph.tensors.iter().filter_map(weight).collect())
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let graph = self.graph(call, inputs)?;
+        let spec = |id: &TensorId| {
+            let tensor = graph.tensor(*id).declared.as_tensor()?;
+            Some(Spec::new(tensor.shape.clone()?, tensor.dtype))
+        };
+        Ok(graph.outputs.iter().filter_map(spec).collect())
+    }
+}

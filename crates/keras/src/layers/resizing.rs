@@ -1,0 +1,61 @@
+//! Resizing, CenterCrop, RandomCrop, RandomHeight, RandomWidth: images of another size. Keras 2 and 3; the last two Keras 2.
+//!
+//! keras/src/layers/preprocessing/image_preprocessing/resizing.py, center_crop.py, random_crop.py: rank 3 has no batch.
+
+use super::LayerSpec;
+use crate::layer::{Call, Layer};
+use crate::reader::{Source, boxed};
+use crate::spatial::DataFormat;
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde::Deserialize;
+
+/// An image of this height and width.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Resizing {
+    /// Rows; as many as the input has where it is not given.
+    #[serde(default)]
+    pub height: Option<u64>,
+    /// Columns.
+    #[serde(default)]
+    pub width: Option<u64>,
+    /// Where the channels stand.
+    #[serde(default)]
+    pub data_format: DataFormat,
+    /// Axes whose size is drawn anew for each batch.
+    #[serde(skip)]
+    pub random: [bool; 2],
+}
+
+fn random(source: &Source<'_>) -> Result<Resizing, String> {
+    let random = [source.class() == "RandomHeight", source.class() == "RandomWidth"];
+    Ok(Resizing { height: None, width: None, data_format: DataFormat::ChannelsLast, random })
+}
+
+/// How they are found.
+pub const SPECS: &[LayerSpec] = &[
+    LayerSpec {
+        classes: &["CenterCrop", "RandomCrop", "Resizing"],
+        keras: &[2, 3],
+        build: |s| boxed(s.read::<Resizing>()?),
+    },
+    LayerSpec { classes: &["RandomHeight", "RandomWidth"], keras: &[2], build: |s| boxed(random(s)?) },
+];
+
+impl Layer for Resizing {
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let x = spec::input_from_rank(inputs, 0, 3)?;
+        let from_back = if self.data_format == DataFormat::ChannelsLast { 3 } else { 2 };
+        let mut y = call.seen(x);
+        for (i, size) in [self.height, self.width].into_iter().enumerate() {
+            let axis = x.rank() - from_back + i;
+            let dim = match (size, self.random[i]) {
+                (Some(n), _) => Dim::Known(n),
+                (None, false) => continue,
+                (None, true) => Dim::symbol(&format!("{}_d{axis}", call.facts.name)),
+            };
+            y = y.replaced(axis, dim);
+        }
+        Ok(vec![y])
+    }
+}

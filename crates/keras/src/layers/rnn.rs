@@ -1,0 +1,161 @@
+//! RNN and StackedRNNCells: a cell for every step of a sequence. Keras 2 and 3.
+//!
+//! keras/src/layers/rnn/rnn.py, stacked_rnn_cells.py. LSTM, GRU and SimpleRNN are this layer around their cell, so a
+//! framework's rule for recurrences stands once; each cell has a file of its own.
+
+use super::LayerSpec;
+use crate::layer::{Call, Cell, Configured, Facts, Layer, Weight};
+use crate::reader::{Source, boxed};
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// A recurrence over the time axis.
+#[derive(Clone, Debug)]
+pub struct Rnn {
+    /// What runs at each step.
+    pub cell: Configured,
+    /// How the sequence is run through.
+    pub options: RnnOptions,
+    /// Whether the class can run on cuDNN's kernel where its configuration allows (LSTM, GRU).
+    pub can_fuse: bool,
+}
+
+/// How a sequence is run through.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct RnnOptions {
+    /// Whether every step's output is given.
+    #[serde(default)]
+    pub return_sequences: bool,
+    /// Whether the last states are given too.
+    #[serde(default)]
+    pub return_state: bool,
+    /// Whether it runs from the end.
+    #[serde(default)]
+    pub go_backwards: bool,
+    /// Whether states stay from batch to batch.
+    #[serde(default)]
+    pub stateful: bool,
+    /// Whether the loop is unrolled.
+    #[serde(default)]
+    pub unroll: bool,
+    /// Whether time comes before the batch (Keras 2).
+    #[serde(default)]
+    pub time_major: bool,
+    /// Whether masked steps give zeros.
+    #[serde(default)]
+    pub zero_output_for_mask: bool,
+}
+
+/// Cells one above the other.
+#[derive(Clone, Debug)]
+pub struct StackedCells {
+    /// From the input upwards.
+    pub cells: Vec<Configured>,
+}
+
+/// How they are found.
+pub const SPECS: &[LayerSpec] = &[
+    LayerSpec {
+        classes: &["RNN"],
+        keras: &[2, 3],
+        build: |s| boxed(Rnn { cell: s.inner("cell")?, options: s.read()?, can_fuse: false }),
+    },
+    LayerSpec {
+        classes: &["StackedRNNCells"],
+        keras: &[2, 3],
+        build: |s| boxed(StackedCells { cells: s.inners("cells")? }),
+    },
+];
+
+/// The recurrence of a class that makes its own cell.
+pub(super) fn around(
+    source: &Source<'_>,
+    cell: impl Layer + 'static,
+    class: &str,
+    name: &str,
+    can_fuse: bool,
+) -> Result<Arc<dyn Layer>, String> {
+    let facts = Facts { class: class.into(), name: name.into(), ..source.facts.clone() };
+    boxed(Rnn { cell: Configured { facts, layer: Arc::new(cell) }, options: source.read()?, can_fuse })
+}
+
+/// What a cell is called on at each step.
+fn step(x: &Spec, time: usize) -> Spec {
+    let dims = x.dims().iter().enumerate().filter(|(i, _)| *i != time);
+    x.with(dims.map(|(_, d)| d.clone()).collect::<Vec<_>>())
+}
+
+impl Rnn {
+    fn time(&self) -> usize {
+        usize::from(!self.options.time_major)
+    }
+}
+
+impl Layer for Rnn {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let x = spec::input_from_rank(inputs, 0, 3)?;
+        let mut weights = self.cell.weights(call.arguments, &[step(x, self.time())])?;
+        if self.options.stateful
+            && let Some(cell) = self.cell.layer.cell()
+        {
+            let batch = spec::number(&x.dims()[1 - self.time()])?;
+            weights.extend(cell.states().into_iter().map(|size| call.state("rnn_state", [batch, size])));
+        }
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let x = spec::input_from_rank(inputs, 0, 3)?;
+        let Some(cell) = self.cell.layer.cell() else { return Ok(Vec::new()) };
+        let batch = x.dims()[1 - self.time()].clone();
+        let output = Dim::Known(cell.output());
+        let mut outputs = vec![match self.options.return_sequences {
+            true => call.output([x.dims()[0].clone(), x.dims()[1].clone(), output]),
+            false => call.output([batch.clone(), output]),
+        }];
+        if self.options.return_state {
+            outputs
+                .extend(cell.states().into_iter().map(|size| call.output([batch.clone(), Dim::Known(size)])));
+        }
+        Ok(outputs)
+    }
+}
+
+impl Layer for StackedCells {
+    fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
+        let mut x = spec::input(inputs, 0)?.clone();
+        let mut weights = Vec::new();
+        for cell in &self.cells {
+            weights.extend(cell.weights(call.arguments, std::slice::from_ref(&x))?);
+            x = cell.output(call.arguments, &[x])?;
+        }
+        Ok(weights)
+    }
+
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        step_outputs(self, call, inputs)
+    }
+
+    fn cell(&self) -> Option<&dyn Cell> {
+        self.cells.iter().all(|c| c.layer.cell().is_some()).then_some(self)
+    }
+}
+
+impl Cell for StackedCells {
+    fn output(&self) -> u64 {
+        self.cells.last().and_then(|c| c.layer.cell()).map_or(0, Cell::output)
+    }
+
+    fn states(&self) -> Vec<u64> {
+        self.cells.iter().filter_map(|c| c.layer.cell()).flat_map(Cell::states).collect()
+    }
+}
+
+/// What a cell gives for one step: its output, then its states.
+pub(super) fn step_outputs(cell: &dyn Cell, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = spec::input_from_rank(inputs, 0, 2)?;
+    let sizes = [cell.output()].into_iter().chain(cell.states());
+    Ok(sizes.map(|size| call.output([x.dims()[0].clone(), Dim::Known(size)])).collect())
+}

@@ -1,0 +1,30 @@
+//! Softmax. Keras 2 and 3.
+//!
+//! keras/src/layers/activations/softmax.py: over an axis, or over several with a `logsumexp`; a mask is added before.
+
+use super::LayerSpec;
+use crate::layer::{Call, Layer};
+use crate::reader::boxed;
+use crate::spec::{self, Spec};
+use memfit_graph::OpError;
+use serde::Deserialize;
+
+/// A softmax.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Softmax {
+    /// The axis or axes that sum to one.
+    #[serde(default = "super::last_axis", deserialize_with = "super::axes")]
+    pub axis: Vec<i64>,
+}
+
+/// How it is found.
+pub const SPECS: &[LayerSpec] =
+    &[LayerSpec { classes: &["Softmax"], keras: &[2, 3], build: |s| boxed(s.read::<Softmax>()?) }];
+
+impl Layer for Softmax {
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        let x = spec::input(inputs, 0)?;
+        self.axis.iter().try_for_each(|axis| x.axis(*axis).map(|_| ()))?;
+        Ok(vec![call.seen(x)])
+    }
+}
