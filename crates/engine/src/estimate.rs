@@ -1,6 +1,7 @@
 //! What memfit says about a step: plain data, which reports print and hosts serialise.
 
-use crate::{Category, Phase, Plan, Timeline};
+use crate::devices::context::ContextItem;
+use crate::{Category, Fit, Phase, Plan, Timeline};
 use memfit_graph::Bytes;
 
 /// The model in numbers.
@@ -145,6 +146,10 @@ pub struct Estimate {
     pub peak: Peak,
     /// The state at that moment.
     pub breakdown: Breakdown,
+    /// What the driver and the libraries hold, of which `breakdown.context` is the expected sum.
+    pub context: Vec<ContextItem>,
+    /// How the step gets on inside of a card, where one is given.
+    pub fit: Option<Fit>,
     /// What autograd holds at the end of forward, parameters excluded.
     pub saved_for_backward: Bytes,
     /// One row a layer, in forward order.

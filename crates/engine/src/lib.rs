@@ -12,7 +12,9 @@ mod host;
 mod model;
 pub mod optimizers;
 mod parameters;
+mod placement;
 mod plan;
+mod range;
 pub mod recompose;
 mod replay;
 mod sizes;
@@ -20,5 +22,6 @@ mod timeline;
 
 pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak};
 pub use model::{Model, SavedBy};
+pub use placement::{Fit, Shortage, Verdict};
 pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
 pub use timeline::{Category, Event, EventKind, Phase, Storage, StorageId, Timeline};

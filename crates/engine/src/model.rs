@@ -1,8 +1,9 @@
 //! A model made ready once, and estimated for any plan.
 
+use crate::devices::{Card, Device, context};
 use crate::frameworks::{pytorch, tensorflow};
 use crate::parameters::Stored;
-use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, recompose, replay};
+use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, placement, recompose, replay};
 use memfit_graph::{Binding, Bytes, Graph, Problem, infer};
 use std::sync::OnceLock;
 
@@ -81,6 +82,19 @@ impl Model {
     /// # Errors
     /// All problems found: sizes that are not given, shapes that do not go together, a profile that is not there yet.
     pub fn estimate(&self, binding: &Binding, plan: &Plan) -> Result<Estimate, Vec<Problem>> {
+        self.estimate_on(binding, plan, None)
+    }
+
+    /// The same, and how the step gets on inside of a card.
+    ///
+    /// # Errors
+    /// As [`Model::estimate`].
+    pub fn estimate_on(
+        &self,
+        binding: &Binding,
+        plan: &Plan,
+        card: Option<&Card>,
+    ) -> Result<Estimate, Vec<Problem>> {
         if plan.framework == Framework::Burn {
             let message = "the Burn profile is not available";
             let hint = "use --framework pytorch or --framework tensorflow";
@@ -96,7 +110,12 @@ impl Model {
             Framework::Tensorflow => (tensorflow::run(&prepared.graph, &inferred, plan)?, BFC_BLOCK),
             _ => (pytorch::run(&prepared.graph, &inferred, plan)?, PYTORCH_BLOCK),
         };
-        let replayed = replay::peak(&step.timeline, block);
+        let mut replayed = replay::peak(&step.timeline, block);
+        let device = card.map_or_else(Device::unknown, |card| card.device.clone());
+        let context = context::context(&device, plan.framework);
+        let open = placement::open(&step.timeline, plan.framework, &plan.allocator, card.map(|c| &c.device));
+        replayed.hold(&open, &context::total(&context));
+        let fit = card.map(|card| placement::place(&step.timeline, plan, card, &open));
         let mut layers = rows(&step);
         for (row, at_peak) in layers.iter_mut().zip(&replayed.layers) {
             row.at_peak = *at_peak;
@@ -119,6 +138,8 @@ impl Model {
             batch_size: inferred.batch,
             peak: replayed.peak,
             breakdown: replayed.breakdown,
+            context,
+            fit,
             saved_for_backward,
             layers,
             largest: replayed.largest.into_iter().take(LARGEST).collect(),

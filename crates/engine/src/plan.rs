@@ -1,5 +1,6 @@
 //! How a model is trained: everything about a step that the model file does not say.
 
+use crate::allocators::AllocatorSettings;
 use crate::optimizers;
 use memfit_graph::DType;
 
@@ -128,6 +129,8 @@ pub struct Plan {
     pub ema: bool,
     /// Whether half-precision weights have a float32 master copy in the optimizer.
     pub master_weights: bool,
+    /// How the framework's allocator is set up.
+    pub allocator: AllocatorSettings,
     /// Whether gradients meet out of place, as they do on fake tensors.
     pub as_fake_tensors: bool,
     /// Whether batch norms folded by an inference export are put back.
@@ -171,6 +174,7 @@ impl Default for Plan {
             loss: Loss::Auto,
             ema: false,
             master_weights: false,
+            allocator: AllocatorSettings::default(),
             as_fake_tensors: false,
             assume_batchnorm: false,
         }

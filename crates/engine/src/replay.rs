@@ -1,9 +1,11 @@
 //! Reads a timeline off at its highest point.
 //!
-//! The exact allocator: every request is rounded up to a block and nothing else is lost. Reserved and device bytes are
-//! added by the allocator and device models.
+//! The exact allocator: every request is rounded up to a block and nothing else is lost. What the framework's allocator and
+//! the driver hold on top of that is added afterwards.
 
-use crate::{Breakdown, Category, Event, EventKind, LiveTensor, Peak, Phase, StorageId, Timeline};
+use crate::allocators::Replay;
+use crate::devices::context::ContextItem;
+use crate::{Breakdown, Category, Event, EventKind, LiveTensor, Peak, Phase, StorageId, Timeline, range};
 use memfit_graph::Bytes;
 
 /// The state at the highest point.
@@ -14,6 +16,20 @@ pub(crate) struct AtPeak {
     pub(crate) layers: Vec<Breakdown>,
     /// Tensors alive, largest first.
     pub(crate) largest: Vec<LiveTensor>,
+}
+
+impl AtPeak {
+    /// Adds what the allocator and the driver hold beyond tensors. Segments may be held longest at another moment than tensors
+    /// are; what counts is that they were.
+    pub(crate) fn hold(&mut self, open: &Replay, context: &ContextItem) {
+        let peak = &mut self.peak;
+        peak.reserved = open.peak_reserved.usage.reserved.max(peak.allocated);
+        peak.device = peak.reserved + context.expected;
+        let ends = range::device(peak.allocated, peak.reserved, Bytes::ZERO, context);
+        (peak.device_low, peak.device_high) = (ends.low.min(peak.device), ends.high.max(peak.device));
+        self.breakdown.allocator = peak.reserved - peak.allocated;
+        self.breakdown.context = context.expected;
+    }
 }
 
 /// Replays a timeline whose requests are rounded up to `block` bytes.

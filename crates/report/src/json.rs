@@ -4,6 +4,7 @@
 //! Keys are only ever added within a version; a key is left out until memfit can say it, never filled with a guess.
 
 use crate::words;
+use memfit_engine::devices::context::ContextItem;
 use memfit_engine::{Breakdown, Estimate, LayerRow};
 use memfit_graph::Bytes;
 use serde::Serialize;
@@ -40,6 +41,9 @@ struct Document<'a> {
     plan: Plan<'a>,
     peak: Peak<'a>,
     breakdown: State,
+    context: Vec<Item<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fit: Option<Fit<'a>>,
     saved_for_backward_bytes: u64,
     layers: Vec<Layer<'a>>,
     largest: Vec<Tensor<'a>>,
@@ -107,6 +111,40 @@ struct State {
 }
 
 #[derive(Serialize)]
+struct Item<'a> {
+    name: &'a str,
+    low_bytes: u64,
+    expected_bytes: u64,
+    high_bytes: u64,
+    source: &'a str,
+}
+
+#[derive(Serialize)]
+struct Fit<'a> {
+    gpu: &'a str,
+    capacity_bytes: u64,
+    usable_bytes: u64,
+    reserved_bytes: u64,
+    headroom_bytes: i64,
+    verdict: &'static str,
+    retries: u32,
+    preallocated_bytes: Option<u64>,
+    others: Vec<Item<'a>>,
+    shortage: Option<Shortage<'a>>,
+}
+
+#[derive(Serialize)]
+struct Shortage<'a> {
+    tensor: &'a str,
+    layer: &'a str,
+    phase: &'static str,
+    request_bytes: u64,
+    free_bytes: u64,
+    unusable_bytes: u64,
+    largest_free_bytes: u64,
+}
+
+#[derive(Serialize)]
 struct Layer<'a> {
     name: &'a str,
     op: &'a str,
@@ -169,6 +207,8 @@ fn document(e: &Estimate) -> Document<'_> {
             device_high_bytes: peak.device_high.0,
         },
         breakdown: state(&e.breakdown, true),
+        context: e.context.iter().map(item).collect(),
+        fit: e.fit.as_ref().map(fit),
         saved_for_backward_bytes: e.saved_for_backward.0,
         layers: e.layers.iter().map(layer).collect(),
         largest: e.largest.iter().map(tensor).collect(),
@@ -193,6 +233,39 @@ fn state(b: &Breakdown, process: bool) -> State {
         transients_bytes: b.transients.0,
         allocator_bytes: process(b.allocator),
         context_bytes: process(b.context),
+    }
+}
+
+fn item(item: &ContextItem) -> Item<'_> {
+    Item {
+        name: item.name,
+        low_bytes: item.low.0,
+        expected_bytes: item.expected.0,
+        high_bytes: item.high.0,
+        source: item.source,
+    }
+}
+
+fn fit(f: &memfit_engine::Fit) -> Fit<'_> {
+    Fit {
+        gpu: &f.gpu,
+        capacity_bytes: f.capacity.0,
+        usable_bytes: f.usable.0,
+        reserved_bytes: f.reserved.0,
+        headroom_bytes: f.headroom(),
+        verdict: words::verdict(f.verdict),
+        retries: f.retries,
+        preallocated_bytes: f.preallocated.map(|b| b.0),
+        others: f.others.iter().map(item).collect(),
+        shortage: f.shortage.as_ref().map(|s| Shortage {
+            tensor: &s.tensor,
+            layer: &s.layer,
+            phase: words::phase(s.phase),
+            request_bytes: s.request.0,
+            free_bytes: s.free.0,
+            unusable_bytes: s.unusable.0,
+            largest_free_bytes: s.largest_free.0,
+        }),
     }
 }
 

@@ -1,7 +1,8 @@
 //! A small hand-made estimate for the formats' tests; its numbers hold together as a real one's do.
 
+use memfit_engine::devices::{Device, context};
 use memfit_engine::{
-    Breakdown, Category, Estimate, LayerRow, LiveTensor, ModelSummary, Peak, Phase, Plan, Timeline,
+    Breakdown, Category, Estimate, Framework, LayerRow, LiveTensor, ModelSummary, Peak, Phase, Plan, Timeline,
 };
 use memfit_graph::Bytes;
 
@@ -57,6 +58,8 @@ pub(crate) fn estimate() -> Estimate {
             layer: "features.2".into(),
         },
         breakdown,
+        context: context::context(&Device::unknown(), Framework::Pytorch),
+        fit: None,
         saved_for_backward: layers.iter().map(|l| l.saved_bytes).sum(),
         layers,
         largest: vec![

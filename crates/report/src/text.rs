@@ -2,6 +2,7 @@
 //!
 //! Every table re-adds to its total as shown. Text carries ANSI styles; a host strips them where they are not wanted.
 
+mod fit;
 mod layers;
 mod peak;
 pub(crate) mod style;
@@ -38,6 +39,7 @@ pub fn estimate(e: &Estimate, options: &Options) -> String {
     let mut out = header(e, options.width);
     out.push('\n');
     peak::write(&mut out, e, options.width);
+    fit::write(&mut out, e, options.width);
     layers::write(&mut out, e, &options);
     layers::write_tensors(&mut out, e, &options);
     unknown(&mut out, e, options.width);

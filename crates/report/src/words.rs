@@ -1,7 +1,7 @@
 //! The words that formats share: how a plan, a phase or a category is called.
 
 use memfit_engine::{
-    Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, OptimizerImpl, Phase, Precision,
+    Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, OptimizerImpl, Phase, Precision, Verdict,
 };
 use memfit_graph::Bytes;
 
@@ -63,6 +63,14 @@ pub(crate) fn phase(p: Phase) -> &'static str {
         Phase::Forward => "forward",
         Phase::Backward => "backward",
         Phase::OptimizerStep => "optimizer_step",
+    }
+}
+
+pub(crate) fn verdict(v: Verdict) -> &'static str {
+    match v {
+        Verdict::Fits => "fits",
+        Verdict::Tight => "tight",
+        Verdict::DoesNotFit => "does-not-fit",
     }
 }
 

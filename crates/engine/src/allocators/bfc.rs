@@ -27,12 +27,25 @@ pub struct BfcConfig {
     pub garbage_collection: bool,
     /// What the driver can really give, where that is less than the limit.
     pub device_free: Option<Bytes>,
+    /// Whether only what was ever touched of a region counts as reserved.
+    pub counts_touched: bool,
 }
 
 impl BfcConfig {
     /// TensorFlow's defaults under a limit.
     pub fn within(memory_limit: Bytes) -> BfcConfig {
-        BfcConfig { memory_limit, allow_growth: false, garbage_collection: true, device_free: None }
+        BfcConfig {
+            memory_limit,
+            allow_growth: false,
+            garbage_collection: true,
+            device_free: None,
+            counts_touched: false,
+        }
+    }
+
+    /// One region without an end, to learn how much of it is needed.
+    pub fn open() -> BfcConfig {
+        BfcConfig { counts_touched: true, ..BfcConfig::within(Bytes(u64::MAX)) }
     }
 }
 
@@ -74,6 +87,9 @@ impl BfcAllocator {
 
     /// `Extend`.
     fn extend(&mut self, size: u64) -> bool {
+        if self.config.counts_touched && self.regions > 0 {
+            return false;
+        }
         let available = (self.config.memory_limit.0 - self.usage.reserved.0) / MIN_CHUNK * MIN_CHUNK;
         if size > available {
             return false;
@@ -97,7 +113,9 @@ impl BfcAllocator {
         }
         let id = self.chunks.segment(region, 0, State::Free);
         self.free.insert(self.chunks[id].key(id));
-        self.usage.reserved += Bytes(region);
+        if !self.config.counts_touched {
+            self.usage.reserved += Bytes(region);
+        }
         self.regions += 1;
         true
     }
@@ -108,7 +126,7 @@ impl BfcAllocator {
             self.free.iter().copied().filter(|(_, _, id)| !self.chunks[*id].is_split()).collect();
         let bytes: u64 = whole.iter().map(|key| key.0).sum();
         let room = self.config.memory_limit.0 - self.usage.reserved.0;
-        if !self.config.garbage_collection || whole.is_empty() || size > room + bytes {
+        if !self.config.garbage_collection || self.config.counts_touched || whole.is_empty() || size > room + bytes {
             return false;
         }
         for key in whole {
@@ -155,6 +173,9 @@ impl Allocator for BfcAllocator {
         (chunk.state, chunk.requested) = (State::Live, request.0);
         self.usage.requested += request;
         self.usage.allocated += Bytes(chunk.size);
+        if self.config.counts_touched {
+            self.usage.reserved = self.usage.reserved.max(Bytes(chunk.address + chunk.size));
+        }
         Ok(Block(id))
     }
 

@@ -14,6 +14,7 @@ mod exact;
 mod properties;
 mod pytorch;
 mod replay;
+mod settings;
 mod tensorflow_limit;
 
 pub use bfc::{BfcAllocator, BfcConfig};
@@ -22,6 +23,7 @@ pub use cuda_async::CudaAsyncPool;
 pub use exact::ExactAllocator;
 pub use pytorch::{ConfigError, PytorchAllocator, PytorchAllocatorConfig};
 pub use replay::{Failure, Moment, Replay, ReplayOptions, replay, replay_with};
+pub use settings::{AllocatorSettings, Room};
 pub use tensorflow_limit::{TensorflowMemory, system_reserve};
 
 use memfit_graph::Bytes;

@@ -9,6 +9,9 @@ use super::{Device, Generation, Vendor};
 use crate::Framework;
 use memfit_graph::Bytes;
 
+/// What the driver's own item is called.
+pub const DRIVER: &str = "driver context";
+
 /// A part of the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextItem {
@@ -40,20 +43,23 @@ pub fn context(device: &Device, framework: Framework) -> Vec<ContextItem> {
     }
     let driver = match device.generation {
         Generation::Pascal => item(
-            "driver context",
+            DRIVER,
             [100, 150, 320],
             "Titan V without PyTorch's kernels 320 (pytorch#28394), older cards less",
         ),
         Generation::Volta | Generation::Turing => {
-            item("driver context", [150, 250, 320], "Titan V without PyTorch's kernels 320 (pytorch#28394)")
+            item(DRIVER, [150, 250, 320], "Titan V without PyTorch's kernels 320 (pytorch#28394)")
         }
         Generation::Ampere | Generation::Ada => item(
-            "driver context",
+            DRIVER,
             [256, 300, 430],
             "RTX 3090, driver 610: 256 (InvokeAI#9413); RTX 6000 Ada, CUDA 13.0: 426 with kernels (unsloth-zoo#1053)",
         ),
+        Generation::Unknown => {
+            item(DRIVER, [100, 300, 700], "of a card that is not known: from the least to the most of all")
+        }
         _ => item(
-            "driver context",
+            DRIVER,
             [300, 450, 700],
             "maintainers' 300 to 400 with lazy loading (pytorch#107667, #109888), more on larger chips",
         ),

@@ -21,6 +21,11 @@ pub enum LookupError {
         /// Their ids.
         ids: Vec<String>,
     },
+    /// A card has no such slice.
+    Slice {
+        /// What was asked for.
+        text: String,
+    },
 }
 
 impl fmt::Display for LookupError {
@@ -35,6 +40,9 @@ impl fmt::Display for LookupError {
             }
             LookupError::Ambiguous { text, ids } => {
                 write!(f, "{text:?} can be several GPUs: {}", ids.join(", "))
+            }
+            LookupError::Slice { text } => {
+                write!(f, "{text:?} is no slice of a GPU that has them; one is a100-40gb:3g.20gb")
             }
         }
     }

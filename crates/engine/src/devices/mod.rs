@@ -3,9 +3,11 @@
 //! Three numbers differ: what the box says, what nvidia-smi shows as the total, and what CUDA sees of it, since the
 //! driver keeps a part. The catalogue (`catalogue.toml`) names the source of each figure.
 
+mod card;
 pub mod context;
 mod lookup;
 
+pub use card::Card;
 pub use lookup::{LookupError, find, parse_size, resolve};
 
 use memfit_graph::Bytes;
@@ -75,6 +77,11 @@ pub struct Device {
 }
 
 impl Device {
+    /// A card of which nothing is known.
+    pub fn unknown() -> Device {
+        Device::of_size("", Bytes::ZERO)
+    }
+
     /// A card of which only the size is known, all of it free to use.
     pub fn of_size(text: &str, size: Bytes) -> Device {
         Device {
@@ -133,7 +140,7 @@ impl Device {
 /// A card as the file has it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Card {
+struct Row {
     id: String,
     name: String,
     #[serde(default)]
@@ -154,11 +161,11 @@ struct Card {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    card: Vec<Card>,
+    card: Vec<Row>,
 }
 
-impl From<Card> for Device {
-    fn from(card: Card) -> Device {
+impl From<Row> for Device {
+    fn from(card: Row) -> Device {
         let version = |text: String| {
             let (major, minor) = text.split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))

@@ -5,6 +5,7 @@ use memfit_engine::Category;
 
 pub(crate) const HEAD: Style = Style::new().bold();
 pub(crate) const NOTE: Style = Style::new().dimmed();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 pub(crate) const WARN: Style = AnsiColor::Yellow.on_default().bold();
 
 /// The colour of a category, the same in every table.

@@ -1,0 +1,161 @@
+//! Which allocator a framework has, as its user may set it: without a limit, and inside of one.
+//!
+//! Without a limit TensorFlow's allocator is asked how much of one region it touches, because what it reserves by default is the
+//! whole card, whatever the step needs.
+
+use super::{
+    Allocator, BfcAllocator, BfcConfig, CubeclConfig, CubeclPools, CudaAsyncPool, PytorchAllocator,
+    PytorchAllocatorConfig, TensorflowMemory,
+};
+use crate::Framework;
+use memfit_graph::Bytes;
+
+/// Settings of the framework's allocator; the default is the framework's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllocatorSettings {
+    /// PyTorch: what `PYTORCH_ALLOC_CONF` sets.
+    pub pytorch: PytorchAllocatorConfig,
+    /// PyTorch and TensorFlow: CUDA's own pool (`backend:cudaMallocAsync`, `TF_GPU_ALLOCATOR=cuda_malloc_async`).
+    pub cuda_malloc_async: bool,
+    /// TensorFlow: `set_memory_growth`, regions are taken as they are needed.
+    pub memory_growth: bool,
+    /// `per_process_gpu_memory_fraction`, `set_per_process_memory_fraction`, in thousandths of the card.
+    pub memory_fraction: Option<u32>,
+    /// TensorFlow: the limit of a logical device.
+    pub memory_limit: Option<Bytes>,
+}
+
+/// What of a card a process can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// What the driver shows to the process as the total.
+    pub total: Bytes,
+    /// What is free once the driver's context exists.
+    pub after_driver: Bytes,
+    /// What is free once the framework's libraries are loaded too.
+    pub after_libraries: Bytes,
+    /// The major compute capability.
+    pub compute_capability: u32,
+}
+
+impl AllocatorSettings {
+    /// The most that the framework's allocator can hold there.
+    pub fn limit(&self, framework: Framework, room: &Room) -> Bytes {
+        let share = |thousandths: u32| {
+            let bytes = u128::from(room.total.0) * u128::from(thousandths) / 1000;
+            Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
+        };
+        let limit = match framework {
+            Framework::Pytorch => self.memory_fraction.map_or(Bytes(u64::MAX), share),
+            Framework::Tensorflow => self.memory_limit.unwrap_or_else(|| {
+                let memory = TensorflowMemory {
+                    total: room.total,
+                    free: room.after_driver,
+                    compute_capability: room.compute_capability,
+                    fraction: self.memory_fraction,
+                    reserve: None,
+                };
+                memory.limit()
+            }),
+            Framework::Burn => Bytes(u64::MAX),
+        };
+        limit.min(room.after_libraries)
+    }
+
+    /// The allocator with nothing in its way. `total` is the card's, where one is known.
+    pub fn unlimited(&self, framework: Framework, total: Option<Bytes>) -> Box<dyn Allocator> {
+        match framework {
+            Framework::Pytorch | Framework::Tensorflow if self.cuda_malloc_async => {
+                Box::new(CudaAsyncPool::new(Bytes(u64::MAX), None))
+            }
+            Framework::Pytorch => Box::new(PytorchAllocator::new(self.pytorch.clone())),
+            Framework::Tensorflow if self.memory_growth => {
+                let limit = Bytes(u64::MAX);
+                Box::new(BfcAllocator::new(BfcConfig { allow_growth: true, ..BfcConfig::within(limit) }))
+            }
+            Framework::Tensorflow => Box::new(BfcAllocator::new(BfcConfig::open())),
+            Framework::Burn => {
+                // Pages are quarters of the card, and of each other: a card of this size has those of any power of four.
+                let config = CubeclConfig::cuda(total.unwrap_or(Bytes(1 << 44)));
+                Box::new(CubeclPools::new(CubeclConfig { limit: None, ..config }))
+            }
+        }
+    }
+
+    /// The allocator inside of [`AllocatorSettings::limit`].
+    pub fn within(&self, framework: Framework, limit: Bytes, total: Bytes) -> Box<dyn Allocator> {
+        match framework {
+            Framework::Pytorch | Framework::Tensorflow if self.cuda_malloc_async => {
+                Box::new(CudaAsyncPool::new(limit, Some(limit)))
+            }
+            Framework::Pytorch => {
+                let allowed = self.memory_fraction.map(|_| limit);
+                let config =
+                    PytorchAllocatorConfig { limit: Some(limit), allowed, ..self.pytorch.clone() };
+                Box::new(PytorchAllocator::new(config))
+            }
+            Framework::Tensorflow => {
+                let allow_growth = self.memory_growth;
+                Box::new(BfcAllocator::new(BfcConfig { allow_growth, ..BfcConfig::within(limit) }))
+            }
+            Framework::Burn => {
+                let config = CubeclConfig::cuda(total);
+                Box::new(CubeclPools::new(CubeclConfig { limit: Some(limit), ..config }))
+            }
+        }
+    }
+
+    /// Whether the framework takes the whole limit when it begins, whatever it needs.
+    pub fn preallocates(&self, framework: Framework) -> bool {
+        framework == Framework::Tensorflow && !self.memory_growth && !self.cuda_malloc_async
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = Bytes::MIB;
+
+    /// A V100 with 16 GB as a process sees it, roughly.
+    const ROOM: Room = Room {
+        total: Bytes(16_000 * MIB),
+        after_driver: Bytes(15_700 * MIB),
+        after_libraries: Bytes(15_000 * MIB),
+        compute_capability: 7,
+    };
+
+    #[test]
+    fn each_framework_leaves_its_own_part_of_the_card() {
+        let d = AllocatorSettings::default();
+        let half = AllocatorSettings { memory_fraction: Some(500), ..d.clone() };
+        let logical = AllocatorSettings { memory_limit: Some(Bytes(4_096 * MIB)), ..d.clone() };
+        for (settings, framework, mib) in [
+            (&d, Framework::Pytorch, 15_000),
+            (&half, Framework::Pytorch, 8_000),
+            (&d, Framework::Tensorflow, 15_700 - 1_050),
+            (&half, Framework::Tensorflow, 8_000),
+            (&logical, Framework::Tensorflow, 4_096),
+            (&d, Framework::Burn, 15_000),
+        ] {
+            assert_eq!(settings.limit(framework, &ROOM), Bytes(mib * MIB), "{framework:?} {settings:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_kept_and_its_absence_is_no_limit() {
+        let growing = AllocatorSettings { memory_growth: true, ..AllocatorSettings::default() };
+        let own = AllocatorSettings { cuda_malloc_async: true, ..AllocatorSettings::default() };
+        for settings in [&AllocatorSettings::default(), &growing, &own] {
+            for framework in [Framework::Pytorch, Framework::Tensorflow, Framework::Burn] {
+                let mut open = settings.unlimited(framework, Some(ROOM.total));
+                assert!(open.allocate(Bytes(3_000 * MIB)).is_ok(), "{framework:?} {settings:?}");
+                assert!(open.usage().reserved >= Bytes(3_000 * MIB), "{framework:?} {settings:?}");
+                assert!(open.usage().reserved < Bytes(5_000 * MIB), "{framework:?} {settings:?}");
+                let mut inside = settings.within(framework, Bytes(2_500 * MIB), ROOM.total);
+                assert!(inside.allocate(Bytes(3_000 * MIB)).is_err(), "{framework:?} {settings:?}");
+                assert!(inside.usage().reserved <= Bytes(2_500 * MIB), "{framework:?} {settings:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! One step on one card: what a process holds with nothing in its way, and whether the step runs inside of what there is.
+//!
+//! These are two replays. An allocator near its limit gives cached segments back and tries again, so that a step which
+//! would reserve more than the card has may still run; and free memory in pieces may not do for one large tensor, so
+//! that a step whose tensors would fit may still fail.
+
+use crate::allocators::{AllocatorSettings, Failure, Replay, Room, replay};
+use crate::devices::context::{self, ContextItem};
+use crate::devices::{Card, Device};
+use crate::{Framework, Phase, Plan, Timeline, range};
+use memfit_graph::Bytes;
+
+/// Whether a step fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It does not even if all goes as expected.
+    DoesNotFit,
+    /// It does if all goes as expected; at the high end of the range it does not.
+    Tight,
+    /// It does at the high end of the range too.
+    Fits,
+}
+
+/// A request that could not be met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The tensor or the kernel.
+    pub tensor: String,
+    /// The layer that runs.
+    pub layer: String,
+    /// The phase.
+    pub phase: Phase,
+    /// What it asked for.
+    pub request: Bytes,
+    /// What was free then.
+    pub free: Bytes,
+    /// The part of it in segments that other tensors live in, in pieces too small.
+    pub unusable: Bytes,
+    /// The largest piece.
+    pub largest_free: Bytes,
+}
+
+impl From<&Failure> for Shortage {
+    fn from(failure: &Failure) -> Shortage {
+        let out = &failure.out_of_memory;
+        Shortage {
+            tensor: failure.label.to_string(),
+            layer: failure.layer.to_string(),
+            phase: failure.moment.phase,
+            request: out.request,
+            free: out.free(),
+            unusable: out.unusable(),
+            largest_free: out.largest_free,
+        }
+    }
+}
+
+/// How a step gets on inside of a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// The card's id, or what was given in its place.
+    pub gpu: String,
+    /// The total that the driver shows.
+    pub capacity: Bytes,
+    /// What the framework's allocator can have: without what the driver keeps, others hold, the context and the libraries
+    /// take, and the framework leaves to the system.
+    pub usable: Bytes,
+    /// Segments held at most inside of it; what the step would reserve where it does not fit.
+    pub reserved: Bytes,
+    /// Whether it fits.
+    pub verdict: Verdict,
+    /// How often the allocator gave its cached segments back to go on.
+    pub retries: u32,
+    /// Where it fails, if all goes as expected.
+    pub shortage: Option<Shortage>,
+    /// What the framework takes at its start, whatever it needs.
+    pub preallocated: Option<Bytes>,
+    /// What others hold.
+    pub others: Vec<ContextItem>,
+}
+
+impl Fit {
+    /// What is left, or missing.
+    pub fn headroom(&self) -> i64 {
+        let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);
+        signed(self.usable).saturating_sub(signed(self.reserved))
+    }
+}
+
+/// What the allocator can have of a card, if all goes as expected and at the high end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) expected: Bytes,
+    pub(crate) cautious: Bytes,
+}
+
+/// The limits under a plan.
+pub(crate) fn limits(plan: &Plan, card: &Card) -> Limits {
+    let items = context::context(&card.device, plan.framework);
+    let (context, others) = (context::total(&items), context::total(&card.others()));
+    let driver = items.iter().find(|item| item.name == context::DRIVER);
+    let usable = card.device.usable();
+    let room = |of: fn(&ContextItem) -> Bytes| {
+        let free = usable.saturating_sub(of(&others));
+        Room {
+            total: usable,
+            after_driver: free.saturating_sub(driver.map_or(Bytes::ZERO, of)),
+            after_libraries: free.saturating_sub(of(&context)),
+            compute_capability: card.device.compute_capability.map_or(8, |c| c.0),
+        }
+    };
+    let limit = |room: Room| plan.allocator.limit(plan.framework, &room);
+    let expected = limit(room(|item| item.expected));
+    Limits { expected, cautious: range::cautious(limit(room(|item| item.high))).min(expected) }
+}
+
+/// Replays a step with nothing in its way.
+pub(crate) fn open(
+    timeline: &Timeline,
+    framework: Framework,
+    settings: &AllocatorSettings,
+    device: Option<&Device>,
+) -> Replay {
+    replay(timeline, &mut *settings.unlimited(framework, device.map(Device::usable)))
+}
+
+/// Replays a step inside of a limit.
+pub(crate) fn inside(timeline: &Timeline, plan: &Plan, limit: Bytes, device: &Device) -> Replay {
+    replay(timeline, &mut *plan.allocator.within(plan.framework, limit, device.usable()))
+}
+
+/// How the step gets on inside of the card. `open` is its replay with nothing in its way.
+pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay) -> Fit {
+    let limits = limits(plan, card);
+    let expected = inside(timeline, plan, limits.expected, &card.device);
+    let preallocates = plan.allocator.preallocates(plan.framework);
+    let verdict = match expected.failure {
+        Some(_) => Verdict::DoesNotFit,
+        None if inside(timeline, plan, limits.cautious, &card.device).fits() => Verdict::Fits,
+        None => Verdict::Tight,
+    };
+    let held = if expected.fits() && !preallocates { &expected } else { open };
+    Fit {
+        gpu: card.device.id.clone(),
+        capacity: card.device.total(),
+        usable: limits.expected,
+        reserved: held.peak_reserved.usage.reserved,
+        verdict,
+        retries: expected.retries,
+        shortage: expected.failure.as_ref().map(Shortage::from),
+        preallocated: preallocates.then_some(limits.expected),
+        others: card.others(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::{Event, EventKind, Storage, StorageId};
+    use crate::{Category, Precision};
+
+    /// Tensors of so many MiB, all alive at the end.
+    fn timeline(mib: &[u64]) -> Timeline {
+        let mut t = Timeline { layers: vec!["stem".into()], labels: vec!["x".into()], ..Timeline::default() };
+        for (id, mib) in (0..).map(StorageId).zip(mib) {
+            let bytes = Bytes::mib(*mib);
+            t.storages.push(Storage { bytes, category: Category::Activation, layer: 0, label: 0 });
+            t.events.push(Event { kind: EventKind::Allocate, storage: id, phase: Phase::Forward, layer: 0 });
+        }
+        t
+    }
+
+    fn verdict(mib: &[u64], gpu: &str) -> Fit {
+        let (plan, card) = (Plan::default(), Card::find(gpu).unwrap());
+        let timeline = timeline(mib);
+        let replayed = open(&timeline, plan.framework, &plan.allocator, Some(&card.device));
+        place(&timeline, &plan, &card, &replayed)
+    }
+
+    #[test]
+    fn a_verdict_is_safe() {
+        // An RTX 3090 has 24,121 MiB; the context takes 1,730 of them, at most 2,030.
+        let limits = limits(&Plan::default(), &Card::find("rtx-3090").unwrap());
+        let (expected, cautious) = (limits.expected.0 / Bytes::MIB, limits.cautious.0 / Bytes::MIB);
+        assert_eq!(expected, 24_121 - 1_730);
+        assert!(cautious < 24_121 - 2_030);
+        for (mib, expect) in [
+            (cautious - 2, Verdict::Fits),
+            (cautious + 4, Verdict::Tight),
+            (expected - 2, Verdict::Tight),
+            (expected + 2, Verdict::DoesNotFit),
+        ] {
+            let fit = verdict(&[mib], "rtx-3090");
+            assert_eq!(fit.verdict, expect, "{mib}");
+            assert_eq!(fit.headroom() < 0, expect == Verdict::DoesNotFit, "{fit:?}");
+        }
+    }
+
+    #[test]
+    fn a_shortage_says_what_was_asked_for_and_what_there_was() {
+        let fit = verdict(&[15_000, 15_000], "rtx-3090");
+        let shortage = fit.shortage.unwrap();
+        assert_eq!((shortage.request, &*shortage.layer), (Bytes::mib(15_000), "stem"));
+        assert_eq!(shortage.free, Bytes::mib(24_121 - 1_730 - 15_000));
+    }
+
+    #[test]
+    fn others_and_the_frameworks_own_reserve_come_off() {
+        let mut card = Card::find("v100-16gb").unwrap();
+        let plan = Plan { precision: Precision::MixedFp16, ..Plan::default() };
+        let alone = limits(&plan, &card).expected;
+        let tensorflow = Plan { framework: Framework::Tensorflow, ..plan.clone() };
+        assert!(limits(&tensorflow, &card).expected < card.device.usable() - Bytes::mib(1_050));
+        card.other_processes = Bytes::mib(500);
+        assert_eq!(alone - limits(&plan, &card).expected, Bytes::mib(500));
+        card.other_processes = Bytes(u64::MAX);
+        assert_eq!(limits(&plan, &card).expected, Bytes::ZERO);
+    }
+}

@@ -1,0 +1,62 @@
+//! Whether the step fits into the card that was named: the verdict, what is left or missing, and what failed.
+
+use super::flow;
+use super::style::{GOOD, HEAD, WARN};
+use super::table::printable;
+use memfit_engine::{Estimate, Fit, Phase, Verdict};
+use memfit_graph::Bytes;
+
+/// Writes `Fit …`, where there is a card.
+pub(super) fn write(out: &mut String, e: &Estimate, width: usize) {
+    let Some(fit) = &e.fit else { return };
+    let (style, verdict) = match fit.verdict {
+        Verdict::Fits => (GOOD, "fits"),
+        Verdict::Tight => (WARN, "tight"),
+        Verdict::DoesNotFit => (WARN, "does not fit"),
+    };
+    let size = Bytes(fit.headroom().unsigned_abs());
+    let (usable, reserved) = (fit.usable, fit.reserved);
+    let room = match fit.verdict {
+        Verdict::DoesNotFit => format!("{reserved} wanted, {usable} usable of {}", fit.capacity),
+        _ => format!("{reserved} of {usable} usable, {size} left"),
+    };
+    out.push_str(&format!(
+        "\n{HEAD}Fit{HEAD:#}   {style}{verdict}{style:#} on {}: {room}\n",
+        printable(&fit.gpu)
+    ));
+    for line in notes(fit) {
+        out.push_str("      ");
+        flow(out, &[line], width.saturating_sub(6));
+    }
+}
+
+fn notes(fit: &Fit) -> Vec<String> {
+    let mut notes = Vec::new();
+    if fit.verdict == Verdict::Tight {
+        notes.push("the high end of the range does not fit: a smaller batch is safer".to_owned());
+    }
+    if let Some(s) = &fit.shortage {
+        let phase = match s.phase {
+            Phase::Setup => "before the step",
+            Phase::Forward => "in forward",
+            Phase::Backward => "in backward",
+            Phase::OptimizerStep => "in the optimizer step",
+        };
+        let layer = if s.layer.is_empty() { String::new() } else { format!(", at {}", s.layer) };
+        notes.push(format!("fails {phase}{layer}: {} asked for {}", s.tensor, s.request));
+        let pieces = match s.unusable {
+            Bytes::ZERO => String::new(),
+            unusable => format!(", {unusable} of it in pieces of at most {}", s.largest_free),
+        };
+        notes.push(format!("{} was free{pieces}", s.free));
+    }
+    if fit.retries > 0 && fit.verdict != Verdict::DoesNotFit {
+        let times = if fit.retries == 1 { "once".to_owned() } else { format!("{} times", fit.retries) };
+        notes.push(format!("the allocator gives cached segments back {times} on the way, which takes time"));
+    }
+    if let Some(bytes) = fit.preallocated {
+        notes.push(format!("TensorFlow takes {bytes} at its start, whatever it needs"));
+    }
+    notes.extend(fit.others.iter().map(|item| format!("{}: {}", item.name, item.expected)));
+    notes
+}
