@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod failure;
+mod host;
 mod load;
 mod output;
 
@@ -25,7 +26,8 @@ fn main() -> ExitCode {
     };
     cli.color.apply();
     match run(&cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Finding::Fine) => ExitCode::SUCCESS,
+        Ok(Finding::Negative) => ExitCode::from(1),
         Err(failure) => {
             output::error(&failure);
             ExitCode::from(2)
@@ -33,10 +35,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> Result<(), Failure> {
+/// What a command that did its work has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finding {
+    /// Nothing wrong.
+    Fine,
+    /// It does not fit, is over budget, was measured outside of the range.
+    Negative,
+}
+
+impl Finding {
+    fn fine_if(fine: bool) -> Finding {
+        if fine { Finding::Fine } else { Finding::Negative }
+    }
+}
+
+fn run(command: &Command) -> Result<Finding, Failure> {
+    let done = |result: Result<(), Failure>| result.map(|()| Finding::Fine);
     match command {
         Command::Estimate(args) => commands::estimate(args),
-        Command::Inspect(args) => commands::inspect(args),
-        Command::Completions(args) => commands::completions(args),
+        Command::Inspect(args) => done(commands::inspect(args)),
+        Command::Gpus(args) => done(commands::gpus(args)),
+        Command::Completions(args) => done(commands::completions(args)),
     }
 }

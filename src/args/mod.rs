@@ -1,12 +1,15 @@
 //! What can be typed. What it means is in [`binding`] and [`plan`].
 
+mod allocator;
 mod binding;
+mod gpu;
 mod plan;
 mod typed;
 
 use crate::output::Color;
 pub(crate) use binding::ModelArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use gpu::GpuArgs;
 use memfit_report::Depth;
 pub(crate) use plan::PlanArgs;
 
@@ -26,6 +29,7 @@ Examples:
   memfit estimate resnet50.onnx -b 32
   memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw
   memfit inspect resnet50.onnx -b 32
+  memfit gpus rtx
   curl -s https://example.com/model.onnx | memfit estimate - -b 8 --format json
 
 Exit codes: 0 fine, 1 the negative finding, 2 bad input or usage.";
@@ -36,17 +40,21 @@ pub(crate) enum Command {
     Estimate(Box<EstimateArgs>),
     /// Every tensor with its shape and dtype, operators and warnings; no training
     Inspect(InspectArgs),
+    /// The cards that memfit knows, with what their memory really is
+    Gpus(GpuListArgs),
     /// A completion script for a shell
     Completions(CompletionsArgs),
 }
 
 /// Tells the peak of one training step: how many bytes, in which phase and layer, and what they are.
 ///
-/// The model's weights are never read, so a file of any size takes milliseconds. Sizes are 1024-based (MiB, GiB).
+/// The model's weights are never read, so a file of any size takes milliseconds. Sizes are 1024-based (MiB, GiB). With --gpu it
+/// also says whether the step fits there, and exits with 1 where it does not.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   memfit estimate resnet50.onnx -b 32
+  memfit estimate resnet50.onnx -b 64 --gpu rtx-3060 --other-processes 1GiB
   memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw
   memfit estimate unet.onnx --input image:4x3x512x512 --optimizer sgd --optimizer-impl fused
   memfit estimate llm.onnx -b 1 --set seq=2048 --freeze 'model.embed*' --depth 3 --top 40
@@ -56,6 +64,8 @@ pub(crate) struct EstimateArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) plan: PlanArgs,
+    #[command(flatten)]
+    pub(crate) gpu: GpuArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
     /// Fold layers to this many components of their path: a number, `auto` (as many as fit) or `all`
@@ -78,6 +88,21 @@ Examples:
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// Lists the cards that --gpu can name: the size on the box, what nvidia-smi shows, and what a framework can see of it.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  memfit gpus
+  memfit gpus rtx 40
+  memfit gpus a100 --format json")]
+pub(crate) struct GpuListArgs {
+    /// Words of a name
+    #[arg(value_name = "QUERY")]
+    pub(crate) query: Vec<String>,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

@@ -2,6 +2,7 @@
 //!
 //! Names are taken as people type them (`fp32`, `float32`, `16-mixed`, `amp`); what a flag means is in [`PlanArgs::plan`].
 
+use super::allocator::AllocatorArgs;
 use super::typed;
 use crate::failure::Failure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -56,6 +57,8 @@ pub(crate) struct PlanArgs {
     /// Gradients meet out of place, as they do on PyTorch's fake tensors
     #[arg(long, hide = true)]
     as_fake_tensors: bool,
+    #[command(flatten)]
+    allocator: AllocatorArgs,
 }
 
 impl PlanArgs {
@@ -76,10 +79,12 @@ impl PlanArgs {
             loss: self.loss.meant(),
             ema: self.ema,
             master_weights: self.master_weights,
+            allocator: self.allocator.settings(),
             as_fake_tensors: self.as_fake_tensors,
             assume_batchnorm: self.assume_batchnorm,
         };
-        let warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
+        let mut warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
+        warnings.extend(self.allocator.warnings(framework));
         Ok((plan, warnings))
     }
 

@@ -1,5 +1,8 @@
 //! Values as they are typed: `seq=512`, `image:8x3x224x224`, `ids=1,2,3`. Each message says what was expected and found.
 
+use memfit_engine::allocators::PytorchAllocatorConfig;
+use memfit_engine::devices::parse_size;
+use memfit_graph::Bytes;
 use memfit_report::Depth;
 
 /// `NAME=N`.
@@ -112,6 +115,32 @@ fn named<'a>(text: &'a str, separator: char, example: &str) -> Result<(String, &
 
 fn whole(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("expected a whole number, found `{text}`"))
+}
+
+/// An amount of memory with its unit; `0` is none.
+pub(super) fn memory(text: &str) -> Result<Bytes, String> {
+    if text.trim() == "0" {
+        return Ok(Bytes::ZERO);
+    }
+    parse_size(text).ok_or_else(|| format!("expected a size with its unit such as 1.5GiB, found `{text}`"))
+}
+
+/// A part of a whole, in thousandths.
+pub(super) fn thousandths(text: &str) -> Result<u32, String> {
+    let share: Option<f64> = text.parse().ok().filter(|x| *x > 0.0 && *x <= 1.0);
+    // Between 0 and 1, so that nothing is cut off.
+    share
+        .map(|x| (x * 1000.0).round().max(1.0) as u32)
+        .ok_or_else(|| format!("expected a number above 0 and at most 1, found `{text}`"))
+}
+
+/// What `PYTORCH_ALLOC_CONF` holds.
+pub(super) fn allocator_conf(text: &str) -> Result<PytorchAllocatorConfig, String> {
+    PytorchAllocatorConfig::default().apply(text).map_err(|error| {
+        let own = text.to_ascii_lowercase().contains("cudamallocasync");
+        let hint = if own { "; use --cuda-malloc-async" } else { "" };
+        format!("{error}{hint}")
+    })
 }
 
 #[cfg(test)]

@@ -2,20 +2,23 @@
 
 use crate::args::{EstimateArgs, Format};
 use crate::failure::Failure;
-use crate::{load, output};
-use memfit_engine::Model;
+use crate::{Finding, load, output};
+use memfit_engine::{Model, Verdict};
 use memfit_report::{json, text};
 
 /// Estimates the step and writes it as asked.
-pub(crate) fn estimate(args: &EstimateArgs) -> Result<(), Failure> {
+pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
     let (plan, plan_warnings) = args.plan.plan()?;
+    let card = args.gpu.card()?;
     let loaded = load::load(&args.model.file)?;
     let failure = |problems| Failure::of_file(&loaded.file, problems);
     let binding = args.model.binding(&loaded.model.graph).map_err(failure)?;
     let model = Model::new(loaded.model.graph, &loaded.name, "onnx", loaded.model.operators);
-    let mut estimate = model.estimate(&binding, &plan).map_err(failure)?;
+    let mut estimate = model.estimate_on(&binding, &plan, card.as_ref()).map_err(failure)?;
     estimate.warnings.extend(loaded.model.warnings.iter().map(ToString::to_string));
     estimate.warnings.extend(plan_warnings);
+    estimate.warnings.extend(args.gpu.warnings());
+    let fits = estimate.fit.as_ref().is_none_or(|fit| fit.verdict != Verdict::DoesNotFit);
     output::print(&match args.format.format {
         Format::Json => json::estimate(&estimate),
         Format::Text => {
@@ -27,5 +30,6 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<(), Failure> {
             };
             text::estimate(&estimate, &options)
         }
-    })
+    })?;
+    Ok(Finding::fine_if(fits))
 }

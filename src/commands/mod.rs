@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod estimate;
+mod gpus;
 mod inspect;
 
 use crate::args::{Cli, CompletionsArgs};
@@ -8,6 +9,7 @@ use crate::failure::Failure;
 use crate::output;
 use clap::CommandFactory;
 pub(crate) use estimate::estimate;
+pub(crate) use gpus::gpus;
 pub(crate) use inspect::inspect;
 
 /// Writes the completion script of a shell.

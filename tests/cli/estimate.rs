@@ -84,6 +84,35 @@ fn plan_flags_reach_the_estimate() {
 }
 
 #[test]
+fn a_card_gives_a_verdict_and_an_exit_code() {
+    let model = file("estimate_card.onnx", &Builder::conv().bytes());
+    let run = |batch: &str, flags: &[&str]| {
+        let args = [&["estimate", &*model, "-b", batch, "--format", "json"], flags].concat();
+        let run = memfit(&args);
+        (run.code, run.json())
+    };
+    let (code, json) = run("8", &["--gpu", "RTX 3090"]);
+    assert_eq!((code, json["fit"]["verdict"].as_str()), (0, Some("fits")));
+    assert_eq!(json["fit"]["capacity_bytes"], 24_576_u64 << 20);
+    let usable = json["fit"]["usable_bytes"].as_u64().unwrap();
+    assert_eq!(usable + json["breakdown"]["context_bytes"].as_u64().unwrap(), 24_121 << 20);
+    // 1 KiB a sample for each of four tensors and more.
+    let (code, json) = run("4000000", &["--gpu", "4GiB"]);
+    assert_eq!((code, json["fit"]["verdict"].as_str()), (1, Some("does-not-fit")));
+    assert!(json["fit"]["headroom_bytes"].as_i64().unwrap() < 0);
+    assert!(
+        json["fit"]["shortage"]["request_bytes"].as_u64() > json["fit"]["shortage"]["free_bytes"].as_u64()
+    );
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/estimate.schema.json");
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(schema::problems(&schema, &schema, &json, ""), [""; 0]);
+    let others = run("8", &["--gpu", "24GiB", "--other-processes", "20GiB", "--display"]).1;
+    assert_eq!(others["fit"]["others"].as_array().unwrap().len(), 2);
+    let segments = run("8", &["--allocator-conf", "expandable_segments:True"]).1;
+    assert_eq!(segments["plan"]["allocator"]["expandable_segments"], true);
+}
+
+#[test]
 fn sizes_that_are_needed_and_not_given_are_asked_for() {
     let model = file("estimate_open.onnx", &Builder::conv().bytes());
     let run = memfit(&["estimate", &model]);

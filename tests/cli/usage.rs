@@ -53,6 +53,8 @@ fn wrong_flags_are_usage_errors() {
         &["estimate", &model, "-b", "many"],
         &["estimate", &model, "--set", "batch"],
         &["estimate", &model, "--optimizer", "adm"],
+        &["estimate", &model, "--other-processes", "many"],
+        &["estimate", &model, "--allocator-conf", "max_split_size_mb:1"],
         &["estimate"],
         &["inspect", &model, "--optimizer", "adam"],
         &["fit", &model],
@@ -61,6 +63,16 @@ fn wrong_flags_are_usage_errors() {
         fails(&run, &[]);
         assert!(run.err.contains("--help"), "{}", run.err);
     }
+}
+
+#[test]
+fn a_card_that_is_not_known_is_told_with_the_nearest() {
+    let model = file("usage_card.onnx", &Builder::conv().bytes());
+    fails(
+        &memfit(&["estimate", &model, "-b", "1", "--gpu", "rtx-3091"]),
+        &["--gpu rtx-3091", "rtx-3090", "24GiB"],
+    );
+    fails(&memfit(&["estimate", &model, "-b", "1", "--gpu", "A100"]), &["a100-40gb", "a100-80gb"]);
 }
 
 #[test]

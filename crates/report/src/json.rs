@@ -4,6 +4,7 @@
 //! Keys are only ever added within a version; a key is left out until memfit can say it, never filled with a guess.
 
 use crate::words;
+use memfit_engine::allocators::AllocatorSettings;
 use memfit_engine::devices::context::ContextItem;
 use memfit_engine::{Breakdown, Estimate, LayerRow};
 use memfit_graph::Bytes;
@@ -80,6 +81,19 @@ struct Plan<'a> {
     master_weights: bool,
     assume_batchnorm: bool,
     as_fake_tensors: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allocator: Option<Allocator>,
+}
+
+/// Only where it is not the framework's own default.
+#[derive(Serialize)]
+struct Allocator {
+    expandable_segments: bool,
+    max_split_size_bytes: Option<u64>,
+    cuda_malloc_async: bool,
+    memory_growth: bool,
+    memory_fraction_thousandths: Option<u32>,
+    memory_limit_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -196,6 +210,7 @@ fn document(e: &Estimate) -> Document<'_> {
             master_weights: p.master_weights,
             assume_batchnorm: p.assume_batchnorm,
             as_fake_tensors: p.as_fake_tensors,
+            allocator: (p.allocator != AllocatorSettings::default()).then(|| allocator(&p.allocator)),
         },
         peak: Peak {
             allocated_bytes: peak.allocated.0,
@@ -215,6 +230,17 @@ fn document(e: &Estimate) -> Document<'_> {
         unknown: &e.unknown,
         assumptions: &e.assumptions,
         warnings: &e.warnings,
+    }
+}
+
+fn allocator(settings: &AllocatorSettings) -> Allocator {
+    Allocator {
+        expandable_segments: settings.pytorch.expandable_segments,
+        max_split_size_bytes: settings.pytorch.max_split_size.map(|b| b.0),
+        cuda_malloc_async: settings.cuda_malloc_async,
+        memory_growth: settings.memory_growth,
+        memory_fraction_thousandths: settings.memory_fraction,
+        memory_limit_bytes: settings.memory_limit.map(|b| b.0),
     }
 }
 

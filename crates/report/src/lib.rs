@@ -6,6 +6,7 @@
 
 pub mod amounts;
 mod fold;
+pub mod gpus;
 pub mod inspect;
 pub mod json;
 #[cfg(test)]

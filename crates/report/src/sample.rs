@@ -2,7 +2,8 @@
 
 use memfit_engine::devices::{Device, context};
 use memfit_engine::{
-    Breakdown, Category, Estimate, Framework, LayerRow, LiveTensor, ModelSummary, Peak, Phase, Plan, Timeline,
+    Breakdown, Category, Estimate, Fit, Framework, LayerRow, LiveTensor, ModelSummary, Peak, Phase, Plan,
+    Shortage, Timeline, Verdict,
 };
 use memfit_graph::Bytes;
 
@@ -91,5 +92,28 @@ fn row(name: &str, op: &str, shape: [u64; 4], parameters: u64, own: impl FnOnce(
         saved_bytes: at_peak.activations,
         workspace_bytes: at_peak.workspace,
         at_peak,
+    }
+}
+
+/// A card on which the step fails.
+pub(crate) fn fit() -> Fit {
+    Fit {
+        gpu: "rtx-3060".into(),
+        capacity: Bytes::mib(12_288),
+        usable: Bytes::mib(10),
+        reserved: Bytes::mib(15),
+        verdict: Verdict::DoesNotFit,
+        retries: 1,
+        shortage: Some(Shortage {
+            tensor: "threshold_backward".into(),
+            layer: "features.0".into(),
+            phase: Phase::Backward,
+            request: Bytes::mib(2),
+            free: Bytes::mib(3),
+            unusable: Bytes::mib(3),
+            largest_free: Bytes::mib(1),
+        }),
+        preallocated: None,
+        others: Vec::new(),
     }
 }

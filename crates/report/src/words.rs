@@ -1,7 +1,8 @@
 //! The words that formats share: how a plan, a phase or a category is called.
 
 use memfit_engine::{
-    Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, OptimizerImpl, Phase, Precision, Verdict,
+    Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, OptimizerImpl, Phase, Precision,
+    Verdict,
 };
 use memfit_graph::Bytes;
 
@@ -135,5 +136,14 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     rest(plan.ema, "averaged weights".into());
     rest(plan.master_weights, "master weights".into());
     rest(plan.assume_batchnorm, "batch norms assumed".into());
+    let a = &plan.allocator;
+    rest(a.pytorch.expandable_segments, "expandable segments".into());
+    rest(a.cuda_malloc_async, "cudaMallocAsync".into());
+    rest(a.memory_growth, "memory growth".into());
+    parts.extend(a.pytorch.max_split_size.map(|b| format!("blocks of {b} not split")));
+    parts.extend(
+        a.memory_fraction.map(|n| format!("at most {} % of the card", crate::amounts::tenths(n.into()))),
+    );
+    parts.extend(a.memory_limit.map(|b| format!("at most {b}")));
     parts
 }

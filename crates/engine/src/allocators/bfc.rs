@@ -126,7 +126,11 @@ impl BfcAllocator {
             self.free.iter().copied().filter(|(_, _, id)| !self.chunks[*id].is_split()).collect();
         let bytes: u64 = whole.iter().map(|key| key.0).sum();
         let room = self.config.memory_limit.0 - self.usage.reserved.0;
-        if !self.config.garbage_collection || self.config.counts_touched || whole.is_empty() || size > room + bytes {
+        if !self.config.garbage_collection
+            || self.config.counts_touched
+            || whole.is_empty()
+            || size > room + bytes
+        {
             return false;
         }
         for key in whole {

@@ -50,7 +50,7 @@ fn settings() -> impl Strategy<Value = PytorchAllocatorConfig> {
 fn bfc() -> impl Strategy<Value = BfcConfig> {
     (0..(900 * MIB), any::<bool>(), any::<bool>(), prop::option::of(0..(900 * MIB))).prop_map(
         |(limit, allow_growth, garbage_collection, device)| BfcConfig {
-                counts_touched: false,
+            counts_touched: false,
             memory_limit: Bytes(limit),
             allow_growth,
             garbage_collection,

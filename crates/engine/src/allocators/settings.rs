@@ -90,8 +90,7 @@ impl AllocatorSettings {
             }
             Framework::Pytorch => {
                 let allowed = self.memory_fraction.map(|_| limit);
-                let config =
-                    PytorchAllocatorConfig { limit: Some(limit), allowed, ..self.pytorch.clone() };
+                let config = PytorchAllocatorConfig { limit: Some(limit), allowed, ..self.pytorch.clone() };
                 Box::new(PytorchAllocator::new(config))
             }
             Framework::Tensorflow => {

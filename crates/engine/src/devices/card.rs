@@ -106,7 +106,9 @@ mod tests {
             // No more than the guide says, and at most 3 % less.
             assert!(usable.0 <= guide.0 && guide.0 - usable.0 < guide.0 / 33, "{text}: {usable} for {guide}");
         }
-        for text in ["a100-40gb:5g.20gb", "a100-40gb:3g.25gb", "rtx-3090:1g.5gb", "24GiB:1g.5gb", "a100-40gb:"] {
+        for text in
+            ["a100-40gb:5g.20gb", "a100-40gb:3g.25gb", "rtx-3090:1g.5gb", "24GiB:1g.5gb", "a100-40gb:"]
+        {
             let error = Card::find(text);
             assert!(error.is_err() || text.contains("5g."), "{text}: {error:?}");
         }

@@ -141,6 +141,21 @@ fn a_narrow_terminal_folded_layers_and_unknown_operators() {
     assert!(too_wide.is_empty(), "{too_wide:#?}");
 }
 
+#[test]
+fn a_card_that_is_too_small_says_what_failed() {
+    let mut e = sample::estimate();
+    e.fit = Some(sample::fit());
+    let text = plain(&e, &Options::default());
+    let part: Vec<&str> =
+        text.lines().skip_while(|l| !l.starts_with("Fit ")).take_while(|l| !l.is_empty()).collect();
+    expect_test::expect![[r#"
+        Fit   does not fit on rtx-3060: 15.0 MiB wanted, 10.0 MiB usable of 12.00 GiB
+              fails in backward, at features.0: threshold_backward asked for 2.0 MiB
+              3.0 MiB was free, 3.0 MiB of it in pieces of at most 1.0 MiB
+    "#]]
+    .assert_eq(&(part.join("\n") + "\n"));
+}
+
 /// The number that stands in a column, as printed.
 fn printed(line: &str, from_right: usize) -> u64 {
     let cell = line.split_whitespace().rev().nth(from_right).unwrap();

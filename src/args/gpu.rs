@@ -1,0 +1,60 @@
+//! Which card the step runs on, and what else is there: from flags to a [`Card`].
+
+use super::typed;
+use crate::failure::Failure;
+use crate::host;
+use clap::Args;
+use memfit_engine::devices::Card;
+use memfit_graph::Bytes;
+
+const HEADING: &str = "The GPU";
+
+/// One card.
+#[derive(Args, Debug)]
+pub(crate) struct GpuArgs {
+    /// The card, for a verdict: a name (rtx-3090), a size (24GiB), a MIG slice (a100-40gb:3g.20gb), or `auto` for this host's
+    #[arg(long, value_name = "NAME|SIZE|auto", help_heading = HEADING)]
+    gpu: Option<String>,
+    #[command(flatten)]
+    others: OthersArgs,
+}
+
+/// What else is on a card.
+#[derive(Args, Debug)]
+pub(crate) struct OthersArgs {
+    /// What other processes hold of it: 1.5GiB
+    #[arg(long, value_name = "SIZE", value_parser = typed::memory, help_heading = HEADING)]
+    other_processes: Option<Bytes>,
+    /// It drives a display too
+    #[arg(long, help_heading = HEADING)]
+    display: bool,
+}
+
+impl OthersArgs {
+    fn card(&self, name: &str) -> Result<Card, Failure> {
+        let mut card = if name.trim().eq_ignore_ascii_case("auto") {
+            host::card()?
+        } else {
+            Card::find(name).map_err(|error| {
+                Failure::new(format!("--gpu {name}"), error.to_string()).hint("memfit gpus lists them all")
+            })?
+        };
+        card.other_processes = self.other_processes.unwrap_or(card.other_processes);
+        card.display |= self.display;
+        Ok(card)
+    }
+}
+
+impl GpuArgs {
+    /// The card, where one is asked for.
+    pub(crate) fn card(&self) -> Result<Option<Card>, Failure> {
+        self.gpu.as_deref().map(|name| self.others.card(name)).transpose()
+    }
+
+    /// A warning for each flag that does nothing.
+    pub(crate) fn warnings(&self) -> Option<String> {
+        let says = self.others.other_processes.is_some() || self.others.display;
+        (self.gpu.is_none() && says)
+            .then(|| "--other-processes and --display do nothing without --gpu".into())
+    }
+}
