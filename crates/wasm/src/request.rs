@@ -92,6 +92,7 @@ pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
         loss: request.loss.map_or(d.loss, Into::into),
         ema: request.ema.unwrap_or(d.ema),
         master_weights: request.master_weights.unwrap_or(d.master_weights),
+        allocator: d.allocator,
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
     };
