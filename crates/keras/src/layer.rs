@@ -6,7 +6,9 @@
 
 use crate::arguments::Arguments;
 use crate::policy::Policy;
+use crate::run::Run;
 use crate::spec::Spec;
+use memfit_graph::kernels::TfLowering;
 use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, TensorType, Type, Variable};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -115,6 +117,11 @@ pub trait Layer: Any + Debug + Send + Sync {
     /// variables.
     fn pytorch(&self, _: &Call<'_>, lowering: &mut Lowering<'_>) {
         lowering.not_modelled();
+    }
+
+    /// The kernels that Keras' TensorFlow backend runs for it.
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        run.not_modelled();
     }
 }
 
@@ -249,5 +256,15 @@ impl Op for LayerCall {
     fn pytorch(&self, lowering: &mut Lowering<'_>) {
         let call = Call { facts: &self.layer.facts, arguments: &self.arguments };
         self.layer.layer.pytorch(&call, lowering);
+    }
+
+    fn tensorflow(&self, lowering: &mut TfLowering<'_>) {
+        let call = Call { facts: &self.layer.facts, arguments: &self.arguments };
+        let policy = &call.facts.policy;
+        // A mixed policy of the file's own; the plan's stands for the global one of a file that has none.
+        if policy.compute.is_half() && policy.variable == DType::Float32 {
+            lowering.compute.autocast = Some(policy.compute);
+        }
+        self.layer.layer.tensorflow(&mut Run::new(&call, lowering, self.tensors));
     }
 }

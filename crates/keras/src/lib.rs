@@ -26,6 +26,7 @@ mod model;
 mod object;
 mod reader;
 mod recorded;
+mod run;
 mod sequential;
 mod spatial;
 mod spec;
@@ -33,6 +34,7 @@ mod spec;
 pub use container::is_keras;
 pub use layer::{Call, Cell, Configured, Facts, Keras, Layer, LayerCall, Weight};
 pub use options::{Custom, Options};
+pub use run::Run;
 pub use spatial::{DataFormat, Padding, PerAxis};
 pub use spec::Spec;
 

@@ -73,7 +73,12 @@ fn unary_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wir
         Rule::Input(name) => flow.like(name, &[dy, x], None),
         Rule::TimesOutput => Some(flow.binary("Mul", dy, y)),
         Rule::Times(names) => {
+            let start = flow.kernels.len();
             let factor = names.iter().try_fold(x, |at, name| flow.like(name, &[at], None));
+            // Abs and Pow are the ones that do not wait for the gradient.
+            if !matches!(kernel.name, "Abs" | "Pow") && start < flow.kernels.len() {
+                flow.kernels[start].after.push(dy.kernel);
+            }
             factor.map(|factor| flow.binary("Mul", dy, factor))
         }
         Rule::Alone(name) => flow.like(name, &[dy], None),
@@ -99,6 +104,7 @@ fn binary_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wi
         "SquaredDifference" => {
             let twice = flow.scaled("Mul", dy);
             let difference = flow.binary("Sub", a, b);
+            flow.wait(difference, dy);
             let da = flow.binary("Mul", twice, difference);
             (da, flow.scaled("Neg", da))
         }

@@ -9,6 +9,7 @@ use crate::DType;
 fn silu_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
     let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first().copied()) else { return vec![None] };
     let sigmoid = flow.unary("Sigmoid", x);
+    flow.wait(sigmoid, dy);
     let rest = flow.shifted("Sub", sigmoid);
     let product = flow.binary("Mul", x, rest);
     let slope = flow.shifted("AddV2", product);

@@ -172,6 +172,12 @@ impl Flow {
         Wire { kernel, output: 0 }
     }
 
+    /// Lets the kernel that makes `wire` wait for another one (`ops.control_dependencies([grad])`): what a gradient function
+    /// computes of forward's tensors alone would otherwise run in forward.
+    pub fn wait(&mut self, wire: Wire, until: Wire) {
+        self.kernels[wire.kernel as usize].after.push(until.kernel);
+    }
+
     /// The kernel that makes a wire.
     pub fn kernel(&self, wire: Wire) -> &Kernel {
         &self.kernels[wire.kernel as usize]

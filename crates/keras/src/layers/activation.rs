@@ -6,6 +6,7 @@ use super::LayerSpec;
 use crate::activation::Activation as Function;
 use crate::layer::{Call, Layer};
 use crate::reader::{Source, boxed};
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde::Deserialize;
@@ -74,5 +75,19 @@ impl Layer for Activation {
             return Ok(vec![x.replaced(axis, half)]);
         }
         Ok(vec![x])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let x = run.x(0);
+        let y = match (self.max_value, self.function == Function::Relu) {
+            (Some(6.0), true) => run.unary("Relu6", x),
+            (Some(_), true) => {
+                let y = run.unary("Relu", x);
+                run.clip_side("Minimum", y)
+            }
+            (None, true) if self.negative_slope != 0.0 => run.unary("LeakyRelu", x),
+            _ => run.activate(&self.function, x),
+        };
+        run.finish(y);
     }
 }

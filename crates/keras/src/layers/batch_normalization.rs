@@ -7,6 +7,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
@@ -86,5 +87,50 @@ impl Layer for BatchNormalization {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let shape = run.in_shape(0).to_vec();
+        let mut per_channel = vec![1; shape.len()];
+        for axis in &self.axis {
+            let at = if *axis < 0 {
+                shape.len().checked_add_signed(*axis as isize)
+            } else {
+                usize::try_from(*axis).ok()
+            };
+            if let Some((to, from)) = at.and_then(|at| Some((per_channel.get_mut(at)?, shape.get(at)?))) {
+                *to = *from;
+            }
+        }
+        let mut k = 0;
+        let mut next = |run: &mut Run<'_, '_>, given: bool| {
+            given.then(|| {
+                k += 1;
+                run.weight_f32(k - 1)
+            })
+        };
+        let scale = next(run, self.scale);
+        let offset = next(run, self.center);
+        let training = run.trains();
+        if let (false, 4, true, Some(scale), Some(offset)) =
+            (run.is_keras3(), shape.len(), training && self.fused != Some(false), scale, offset)
+        {
+            let x = run.x(0);
+            let y = run.fused_batch_norm(x, scale, offset);
+            return run.finish(y);
+        }
+        let x = run.x_f32(0);
+        let statistics = if training {
+            let (mean, variance) = run.moments(x, &per_channel);
+            (mean, variance)
+        } else {
+            let (mean, variance) = (next(run, true), next(run, true));
+            let Some((mean, variance)) = mean.zip(variance) else { return run.finish(x) };
+            (run.view("Reshape", mean, &per_channel), run.view("Reshape", variance, &per_channel))
+        };
+        let [scale, offset] = [scale, offset].map(|w| w.map(|w| run.view("Reshape", w, &per_channel)));
+        let y = run.normalize(x, statistics, scale, offset);
+        let y = run.to_compute(y);
+        run.finish(y);
     }
 }

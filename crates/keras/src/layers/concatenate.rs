@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde::Deserialize;
@@ -57,5 +58,12 @@ impl Layer for Concatenate {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         let seen: Vec<Spec> = inputs.iter().map(|s| call.seen(s)).collect();
         Ok(vec![joined(&seen, self.axis)?])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let parts: Vec<_> = (0..run.tensors()).map(|i| run.x(i)).collect();
+        let shape = run.out_shape(0);
+        let y = run.concat(&parts, shape);
+        run.finish(y);
     }
 }

@@ -7,6 +7,7 @@ use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError, Variable};
@@ -89,5 +90,32 @@ impl Layer for Conv {
         });
         let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
         Ok(vec![call.output(self.data_format.shape(x.dims()[0].clone(), sizes, Dim::Known(self.filters)))])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let mut x = run.x(0);
+        let shape = run.out_shape(0);
+        if self.padding == Padding::Causal {
+            let mut padded = run.in_shape(0).to_vec();
+            let reach = self.dilation_rate.at(0).saturating_mul(self.kernel_size.at(0).saturating_sub(1));
+            let at = self.data_format.first_axis();
+            padded.get_mut(at).into_iter().for_each(|d| *d = d.saturating_add(reach));
+            x = run.moved("Pad", x, &padded);
+        }
+        let mut kernel = run.weight(0);
+        if self.lora_rank.is_some() {
+            let (a, b) =
+                (run.weight(run.weights().saturating_sub(2)), run.weight(run.weights().saturating_sub(1)));
+            let full = run.shape(kernel).to_vec();
+            let correction = run.matmul("MatMul", a, b, &full);
+            kernel = run.binary("AddV2", kernel, correction);
+        }
+        let name = if self.axes == 3 { "Conv3D" } else { "Conv2D" };
+        let mut y = run.convolution(name, x, kernel, shape);
+        if self.use_bias {
+            y = run.add_bias(y, 1, self.data_format.channel_axis(shape.len()));
+        }
+        let y = run.activate(&self.activation, y);
+        run.finish(y);
     }
 }

@@ -9,6 +9,7 @@ use super::quantized::{self, Projection};
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
@@ -51,5 +52,16 @@ impl Layer for Dense {
         let x = spec::input_from_rank(inputs, 0, 1)?;
         let dims = x.dims()[..x.rank() - 1].iter().cloned().chain([Dim::Known(self.units)]);
         Ok(vec![call.output(dims)])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() {
+            return run.not_modelled();
+        }
+        let (x, kernel) = (run.x(0), run.weight(0));
+        let bias = self.use_bias.then(|| run.weight(1));
+        let y = run.dense(x, kernel, bias);
+        let y = run.activate(&self.activation, y);
+        run.finish(y);
     }
 }

@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde::Deserialize;
@@ -75,5 +76,44 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
 impl Layer for Dropout {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.seen(spec::input(inputs, 0)?)])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let x = run.x(0);
+        if !run.compute.training || (self.rate == 0.0 && self.stddev == 0.0) {
+            return run.finish(x);
+        }
+        let shape = run.shape(x).to_vec();
+        let dtype = run.dtype(x);
+        let y = match self.noise {
+            Noise::Mask => {
+                let given = self.noise_shape.as_array().map(Vec::as_slice).unwrap_or_default();
+                let noise: Vec<u64> = shape
+                    .iter()
+                    .enumerate()
+                    .map(|(i, d)| given.get(i).and_then(Value::as_u64).unwrap_or(*d))
+                    .collect();
+                run.dropout(x, &noise)
+            }
+            Noise::Spatial(_) => {
+                let channel = self.data_format.channel_axis(shape.len());
+                let ones = |(i, d): (usize, &u64)| if i == 0 || i == channel { *d } else { 1 };
+                let noise: Vec<u64> = shape.iter().enumerate().map(ones).collect();
+                run.dropout(x, &noise)
+            }
+            Noise::Alpha => {
+                let kept = run.dropout(x, &shape);
+                let scaled = run.scaled("Mul", kept);
+                run.shifted("AddV2", scaled)
+            }
+            Noise::GaussianFactor | Noise::GaussianSummand => {
+                let noise = run.make("StatelessRandomNormalV2", &[], &shape, dtype, None);
+                let noise = run.scaled("Mul", noise);
+                let noise = run.shifted("AddV2", noise);
+                let name = if self.noise == Noise::GaussianFactor { "Mul" } else { "AddV2" };
+                run.binary(name, x, noise)
+            }
+        };
+        run.finish(y);
     }
 }

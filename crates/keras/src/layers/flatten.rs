@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spatial::DataFormat;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
@@ -28,5 +29,16 @@ impl Layer for Flatten {
         let batch = x.dims().first().cloned().unwrap_or(Dim::Known(1));
         let rest = spec::product(x.dims().get(1..).unwrap_or(&[]))?;
         Ok(vec![call.seen(x).with([batch, rest])])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let mut x = run.x(0);
+        if self.data_format == DataFormat::ChannelsFirst && run.in_shape(0).len() > 2 {
+            let shape = run.in_shape(0);
+            x = run.moved("Transpose", x, shape);
+        }
+        let shape = run.out_shape(0);
+        let y = run.view("Reshape", x, shape);
+        run.finish(y);
     }
 }

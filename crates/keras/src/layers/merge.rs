@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::Spec;
 use memfit_graph::{DType, Dim, OpError, Shape};
 
@@ -66,5 +67,24 @@ impl Layer for Merge {
             dtype = Some(dtype.map_or(seen, |d| d.promote(seen)));
         }
         Ok(vec![Spec::new(shape, dtype.unwrap_or(call.compute()))])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let name = match self.merging {
+            Merging::Add | Merging::Average => "AddV2",
+            Merging::Maximum => "Maximum",
+            Merging::Minimum => "Minimum",
+            Merging::Multiply => "Mul",
+            Merging::Subtract => "Sub",
+        };
+        let mut y = run.x(0);
+        for i in 1..run.tensors() {
+            let next = run.x(i);
+            y = run.binary(name, y, next);
+        }
+        if self.merging == Merging::Average {
+            y = run.scaled("RealDiv", y);
+        }
+        run.finish(y);
     }
 }

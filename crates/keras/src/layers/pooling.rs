@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
@@ -148,6 +149,18 @@ impl Layer for Pooling {
         let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
         Ok(vec![call.seen(x).with(self.data_format.shape(x.dims()[0].clone(), sizes, channels))])
     }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape(0));
+        let name = match (self.pool, self.axes) {
+            (Pool::Max, 3) => "MaxPool3D",
+            (Pool::Max, _) => "MaxPool",
+            (Pool::Average, 3) => "AvgPool3D",
+            (Pool::Average, _) => "AvgPool",
+        };
+        let y = run.pool(name, x, shape);
+        run.finish(y);
+    }
 }
 
 impl Layer for GlobalPooling {
@@ -156,6 +169,12 @@ impl Layer for GlobalPooling {
         let ones = vec![Dim::Known(1); if self.keepdims { self.axes } else { 0 }];
         Ok(vec![call.seen(x).with(self.data_format.shape(x.dims()[0].clone(), ones, channels))])
     }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape(0));
+        let y = run.reduce(if self.pool == Pool::Max { "Max" } else { "Mean" }, x, shape);
+        run.finish(y);
+    }
 }
 
 impl Layer for AdaptivePooling {
@@ -163,5 +182,14 @@ impl Layer for AdaptivePooling {
         let (x, channels) = pooled(inputs, self.axes, self.data_format)?;
         let sizes = self.output_size.expand(self.axes)?.into_iter().map(Dim::Known);
         Ok(vec![call.seen(x).with(self.data_format.shape(x.dims()[0].clone(), sizes, channels))])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        // Each output cell is a reduction of a gathered window (backend/tensorflow/nn.py).
+        let (x, shape) = (run.x(0), run.out_shape(0));
+        let gathered = run.in_shape(0);
+        let windows = run.moved("GatherV2", x, gathered);
+        let y = run.reduce(if self.pool == Pool::Max { "Max" } else { "Mean" }, windows, shape);
+        run.finish(y);
     }
 }

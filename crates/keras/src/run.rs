@@ -1,0 +1,141 @@
+//! What a layer sees while it writes the kernels that TensorFlow runs for it.
+
+use crate::activation::Activation;
+use crate::layer::{Call, Keras};
+use memfit_graph::DType;
+use memfit_graph::kernels::{TfLowering, Wire};
+use std::ops::{Deref, DerefMut};
+
+/// A layer call that writes its kernels: tensors of the call, then variables.
+pub struct Run<'r, 'a> {
+    /// The call.
+    pub call: &'r Call<'r>,
+    lowering: &'r mut TfLowering<'a>,
+    /// How many inputs are tensors.
+    tensors: usize,
+}
+
+impl<'r, 'a> Run<'r, 'a> {
+    pub(crate) fn new(call: &'r Call<'r>, lowering: &'r mut TfLowering<'a>, tensors: usize) -> Run<'r, 'a> {
+        Run { call, lowering, tensors }
+    }
+
+    /// How many tensors it is called on.
+    pub fn tensors(&self) -> usize {
+        self.tensors
+    }
+
+    /// How many variables it has.
+    pub fn weights(&self) -> usize {
+        self.input_count().saturating_sub(self.tensors)
+    }
+
+    /// Tensor `i` in the layer's dtype.
+    pub fn x(&mut self, i: usize) -> Wire {
+        self.lowering.input(i)
+    }
+
+    /// Variable `k` in the layer's dtype.
+    pub fn weight(&mut self, k: usize) -> Wire {
+        self.lowering.input(self.tensors + k)
+    }
+
+    /// Variable `k` in float32.
+    pub fn weight_f32(&mut self, k: usize) -> Wire {
+        self.lowering.input_f32(self.tensors + k)
+    }
+
+    /// Whether Keras 3 composes it.
+    pub fn is_keras3(&self) -> bool {
+        self.call.facts.keras == Keras::V3
+    }
+
+    /// Whether it trains, rather than infers or is frozen.
+    pub fn trains(&self) -> bool {
+        self.compute.training && self.call.facts.trainable
+    }
+
+    /// Applies an activation.
+    pub fn activate(&mut self, activation: &Activation, x: Wire) -> Wire {
+        let flow = &mut **self.lowering;
+        match activation {
+            Activation::Linear => x,
+            Activation::HardTanh => flow.clipped(x),
+            Activation::TanhShrink => {
+                let tanh = flow.unary("Tanh", x);
+                flow.binary("Sub", x, tanh)
+            }
+            Activation::HardShrink | Activation::SoftShrink | Activation::Threshold => {
+                let mask = flow.test("Greater", x);
+                flow.select(mask, x)
+            }
+            Activation::Squareplus => {
+                let square = flow.unary("Square", x);
+                let shifted = flow.shifted("AddV2", square);
+                let root = flow.unary("Sqrt", shifted);
+                let sum = flow.binary("AddV2", x, root);
+                flow.scaled("RealDiv", sum)
+            }
+            Activation::Glu => {
+                let mut half = flow.shape(x).to_vec();
+                half.last_mut().into_iter().for_each(|d| *d /= 2);
+                let value = flow.split(x, &[half.clone(), half]);
+                let gate = flow.output(value, 1);
+                let gate = flow.unary("Sigmoid", gate);
+                flow.binary("Mul", value, gate)
+            }
+            Activation::Sparsemax | Activation::SparsePlus | Activation::SparseSigmoid => {
+                let mask = flow.test("Greater", x);
+                let clipped = flow.clipped(x);
+                flow.select(mask, clipped)
+            }
+            // Composed by Keras 3, a kernel of its own in Keras 2.
+            named => flow.activation(named.name(), x),
+        }
+    }
+
+    /// A bias: `BiasAdd` in Keras 2 and for vectors beside a dense product; Keras 3 adds it to a convolution as a tensor that
+    /// broadcasts (`base_conv.py`).
+    pub fn add_bias(&mut self, y: Wire, k: usize, channel_axis: usize) -> Wire {
+        let bias = self.weight(k);
+        if !self.is_keras3() {
+            return self.bias_add(y, bias);
+        }
+        let mut shape = vec![1; self.shape(y).len()];
+        let channels = self.shape(bias).iter().product();
+        shape.get_mut(channel_axis).into_iter().for_each(|d| *d = channels);
+        let bias = self.view("Reshape", bias, &shape);
+        self.binary("AddV2", y, bias)
+    }
+
+    /// Says that output 0 is this.
+    pub fn finish(&mut self, y: Wire) {
+        self.bind(0, y);
+    }
+
+    /// Runs a computation in float32 and casts back to what the layer computes in.
+    pub fn to_compute(&mut self, y: Wire) -> Wire {
+        let dtype = self.compute.autocast.unwrap_or(self.call.compute());
+        self.cast(y, dtype)
+    }
+
+    /// Tensor `i` in float32.
+    pub fn x_f32(&mut self, i: usize) -> Wire {
+        let x = self.x(i);
+        if self.dtype(x).is_float() { self.cast(x, DType::Float32) } else { x }
+    }
+}
+
+impl<'a> Deref for Run<'_, 'a> {
+    type Target = TfLowering<'a>;
+
+    fn deref(&self) -> &TfLowering<'a> {
+        self.lowering
+    }
+}
+
+impl<'a> DerefMut for Run<'_, 'a> {
+    fn deref_mut(&mut self) -> &mut TfLowering<'a> {
+        self.lowering
+    }
+}
