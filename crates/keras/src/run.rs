@@ -40,6 +40,11 @@ impl<'r, 'a> Run<'r, 'a> {
         self.lowering.input(self.tensors + k)
     }
 
+    /// Variable `k` as it is kept.
+    pub fn raw_weight(&mut self, k: usize) -> Wire {
+        self.lowering.raw(self.tensors + k)
+    }
+
     /// Variable `k` in float32.
     pub fn weight_f32(&mut self, k: usize) -> Wire {
         self.lowering.input_f32(self.tensors + k)
@@ -106,6 +111,47 @@ impl<'r, 'a> Run<'r, 'a> {
         shape.get_mut(channel_axis).into_iter().for_each(|d| *d = channels);
         let bias = self.view("Reshape", bias, &shape);
         self.binary("AddV2", y, bias)
+    }
+
+    /// A product over the last axes of `x` and the first of `kernel`, as Keras' einsum runs it: both reshaped around one matrix
+    /// product, which is batched where `x` has a batch.
+    pub fn project(&mut self, x: Wire, kernel: Wire, shape: &[u64]) -> Wire {
+        let inputs = self.shape(x).to_vec();
+        let elements = |dims: &[u64]| dims.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
+        let width = elements(self.shape(kernel));
+        // The axes that both shapes begin with are kept; what is left of the input is summed over.
+        let kept = inputs.iter().zip(shape).take_while(|(a, b)| a == b).count();
+        let mut kept = kept.min(inputs.len().saturating_sub(1));
+        while kept > 1 && !width.is_multiple_of(elements(&inputs[kept..]).max(1)) {
+            kept -= 1;
+        }
+        let leading = inputs.get(..kept).unwrap_or_default();
+        let inner = elements(inputs.get(kept..).unwrap_or_default());
+        let out = width.checked_div(inner).unwrap_or(0);
+        let flat = self.view("Reshape", x, &[leading, &[inner]].concat());
+        let matrix = self.view("Reshape", kernel, &[inner, out]);
+        let name = if leading.len() > 1 { "BatchMatMulV2" } else { "MatMul" };
+        let product = self.matmul(name, flat, matrix, &[leading, &[out]].concat());
+        self.view("Reshape", product, shape)
+    }
+
+    /// `1 - mask` in the dtype of `x`, scaled: what a mask adds to scores.
+    pub fn cast_mask(&mut self, mask: Wire, x: Wire) -> Wire {
+        let dtype = self.dtype(x);
+        let mask = self.cast(mask, dtype);
+        let inverse = self.shifted("Sub", mask);
+        self.scaled("Mul", inverse)
+    }
+
+    /// Another size by interpolation, in the dtype of `x`: the kernel writes float32 whatever it reads.
+    pub fn resize(&mut self, name: &'static str, x: Wire, shape: &[u64]) -> Wire {
+        let dtype = self.dtype(x);
+        let mut y = self.resized(name, x, shape);
+        if dtype.is_half() {
+            // `saturate_cast` (backend/tensorflow/image.py)
+            y = self.clipped(y);
+        }
+        self.cast(y, dtype)
     }
 
     /// Says that output 0 is this.

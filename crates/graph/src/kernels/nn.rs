@@ -52,6 +52,13 @@ fn pool_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wire
     })
 }
 
+fn resize_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first().copied()) else { return vec![None] };
+    let (shape, dtype) = (flow.shape(x).to_vec(), flow.dtype(x));
+    let name = if kernel.name == "ResizeBicubic" { "ResizeBicubicGrad" } else { "ResizeBilinearGrad" };
+    first(flow.make(name, &[dy, x], &shape, dtype, None))
+}
+
 /// `(dy - sum(dy * y)) * y`.
 fn softmax_gradient(flow: &mut Flow, _: &Kernel, y: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
     let Some(dy) = incoming(grads) else { return vec![None] };
@@ -134,6 +141,12 @@ impl Flow {
     pub fn pool(&mut self, name: &'static str, x: Wire, shape: &[u64]) -> Wire {
         let dtype = self.dtype(x);
         self.make(name, &[x], shape, dtype, Some(pool_gradient))
+    }
+
+    /// An image in another size. All but the nearest neighbour write float32 whatever they read, and their gradient reads the
+    /// image for its size and dtype (image_grad.py).
+    pub fn resized(&mut self, name: &'static str, x: Wire, shape: &[u64]) -> Wire {
+        self.make(name, &[x], shape, DType::Float32, Some(resize_gradient))
     }
 
     /// Softmax over the last axis.

@@ -35,9 +35,7 @@ fn copy_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire
         "DepthToSpace" => "SpaceToDepth",
         "GatherV2" | "GatherNd" => "UnsortedSegmentSum",
         "ScatterNd" => "GatherNd",
-        "ResizeBilinear" => "ResizeBilinearGrad",
         "ResizeNearestNeighbor" => "ResizeNearestNeighborGrad",
-        "ResizeBicubic" => "ResizeBicubicGrad",
         name => name,
     };
     let shape = flow.shape(x).to_vec();

@@ -219,19 +219,11 @@ impl Op for Resize {
     fn tensorflow(&self, l: &mut TfLowering<'_>) {
         let (x, shape) = (l.input(0), l.out_shape(0));
         let y = match &*self.mode {
-            // A bilinear kernel writes float32 whatever it reads.
-            "linear" | "bilinear" | "trilinear" => {
-                let wide = l.cast(x, crate::DType::Float32);
-                let y = l.moved("ResizeBilinear", wide, shape);
-                l.to_compute(y)
-            }
-            "cubic" => {
-                let wide = l.cast(x, crate::DType::Float32);
-                let y = l.moved("ResizeBicubic", wide, shape);
-                l.to_compute(y)
-            }
+            "linear" | "bilinear" | "trilinear" => l.resized("ResizeBilinear", x, shape),
+            "cubic" => l.resized("ResizeBicubic", x, shape),
             _ => l.moved("ResizeNearestNeighbor", x, shape),
         };
+        let y = l.to_compute(y);
         l.bind(0, y);
     }
 

@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::{Source, boxed};
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde::Deserialize;
@@ -81,5 +82,48 @@ impl Layer for Attention {
             outputs.push(call.output(leading().chain([key.dims()[key.rank() - 2].clone()])));
         }
         Ok(outputs)
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let at = run.call.arguments.first();
+        let place = |i: usize, default: usize| at.get(i).copied().unwrap_or(default);
+        let (query, value) = (place(0, 0), place(1, 1));
+        let key = place(2, value);
+        let (q, v, k) = (run.x(query), run.x(value), run.x(key));
+        let shape = run.out_shape(0);
+        let mut scores = run.shape(q).to_vec();
+        let keys = run.shape(k).iter().rev().nth(1).copied().unwrap_or(1);
+        scores.last_mut().into_iter().for_each(|d| *d = keys);
+        let mut y = match self.score {
+            Score::Dot => run.matmul("BatchMatMulV2", q, k, &scores),
+            Score::Concat | Score::Additive => {
+                let width = run.shape(q).last().copied().unwrap_or(1);
+                let (batch, rows) = (run.shape(q)[..1].to_vec(), run.shape(q).get(1).copied().unwrap_or(1));
+                let q = run.view("Reshape", q, &[&batch[..], &[rows, 1, width]].concat());
+                let k = run.view("Reshape", k, &[&batch[..], &[1, keys, width]].concat());
+                let sum = run.binary("AddV2", q, k);
+                let tanh = run.unary("Tanh", sum);
+                let weighted = if run.weights() > 0 {
+                    let scale = run.weight(0);
+                    run.binary("Mul", tanh, scale)
+                } else {
+                    tanh
+                };
+                run.reduce("Sum", weighted, &scores)
+            }
+        };
+        if self.score == Score::Dot && run.weights() > 0 {
+            let scale = run.weight(0);
+            y = run.binary("Mul", y, scale);
+        }
+        let mut weights = run.softmax(y);
+        if self.dropout > 0.0 && run.compute.training {
+            weights = run.dropout(weights, &scores);
+        }
+        if run.wants(1) {
+            run.bind(1, weights);
+        }
+        let y = run.matmul("BatchMatMulV2", weights, v, shape);
+        run.finish(y);
     }
 }

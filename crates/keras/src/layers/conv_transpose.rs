@@ -7,6 +7,7 @@ use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spatial::{self, DataFormat, Padding, PerAxis};
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
@@ -97,6 +98,17 @@ impl Layer for ConvTranspose {
         let sizes = spatial::spatial(x, self.data_format, self.axes).iter().enumerate();
         let sizes = sizes.map(|(i, d)| self.size(i, d)).collect::<Result<Vec<_>, _>>()?;
         Ok(vec![call.output(self.data_format.shape(x.dims()[0].clone(), sizes, Dim::Known(self.filters)))])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape(0));
+        let name = if self.axes == 3 { "Conv3DBackpropInputV2" } else { "Conv2DBackpropInput" };
+        let mut y = run.convolution(name, x, kernel, shape);
+        if self.use_bias {
+            y = run.add_bias(y, 1, self.data_format.channel_axis(shape.len()));
+        }
+        let y = run.activate(&self.activation, y);
+        run.finish(y);
     }
 }
 

@@ -7,6 +7,7 @@ use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Keras, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
@@ -80,5 +81,15 @@ impl Layer for DepthwiseConv {
         let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
         let made = Dim::Known(self.channels(x)?.1);
         Ok(vec![call.output(self.data_format.shape(x.dims()[0].clone(), sizes, made))])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape(0));
+        let mut y = run.convolution("DepthwiseConv2dNative", x, kernel, shape);
+        if self.use_bias {
+            y = run.add_bias(y, 1, self.data_format.channel_axis(shape.len()));
+        }
+        let y = run.activate(&self.activation, y);
+        run.finish(y);
     }
 }

@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
@@ -41,5 +42,11 @@ impl Layer for Dot {
             dims.push(Dim::Known(1));
         }
         Ok(vec![call.output(dims)])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, y, shape) = (run.x(0), run.x(1), run.out_shape(0));
+        let z = run.matmul("BatchMatMulV2", x, y, shape);
+        run.finish(z);
     }
 }

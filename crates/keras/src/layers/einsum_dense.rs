@@ -8,6 +8,7 @@ use super::quantized::{self, Projection};
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
@@ -150,6 +151,20 @@ impl Layer for EinsumDense {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(self.analyze(spec::input(inputs, 0)?)?.output)])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() {
+            return run.not_modelled();
+        }
+        let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape(0));
+        let mut y = run.project(x, kernel, shape);
+        if run.weights() > 1 {
+            let bias = run.weight(1);
+            y = run.binary("AddV2", y, bias);
+        }
+        let y = run.activate(&self.activation, y);
+        run.finish(y);
     }
 }
 

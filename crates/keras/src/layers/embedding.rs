@@ -7,6 +7,7 @@ use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
 use crate::policy::Quantization;
 use crate::reader::{Source, boxed};
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{DType, Dim, OpError, Variable};
 use serde::Deserialize;
@@ -103,5 +104,26 @@ impl Layer for Embedding {
             return Ok(vec![call.output(dims.iter().cloned().chain([Dim::Known(self.input_dim)]))]);
         }
         Ok(vec![call.output(x.dims().iter().cloned().chain([Dim::Known(self.output_dim)]))])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() {
+            return run.not_modelled();
+        }
+        let shape = run.out_shape(0);
+        if run.call.arguments.flag("reverse") == Some(true) {
+            let x = run.x(0);
+            let table = run.weight(usize::from(self.untied));
+            let rows = run.made(x).elements().checked_div(self.output_dim).unwrap_or(0);
+            let flat = run.view("Reshape", x, &[rows, self.output_dim]);
+            let product = run.matmul("MatMul", flat, table, &[rows, self.input_dim]);
+            let y = run.view("Reshape", product, shape);
+            return run.finish(y);
+        }
+        // The table is read as it is kept, and what is taken from it is cast.
+        let (table, tokens) = (run.raw_weight(0), run.raw(0));
+        let rows = run.lookup(table, tokens, shape);
+        let y = run.to_compute(rows);
+        run.finish(y);
     }
 }

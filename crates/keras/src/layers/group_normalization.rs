@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde::Deserialize;
@@ -58,5 +59,29 @@ impl Layer for GroupNormalization {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let x = run.x_f32(0);
+        let shape = run.shape(x).to_vec();
+        let axis = super::position(shape.len(), self.axis);
+        let channels = shape.get(axis).copied().unwrap_or(1);
+        let groups = u64::try_from(self.groups).unwrap_or(channels).max(1);
+        let batch = shape.first().copied().unwrap_or(1);
+        let inner = run.made(x).elements().checked_div(batch.saturating_mul(groups)).unwrap_or(0);
+        let grouped = run.view("Reshape", x, &[batch, inner, groups]);
+        let (mean, variance) = run.moments(grouped, &[batch, 1, groups]);
+        let y = run.normalize(grouped, (mean, variance), None, None);
+        let mut y = run.view("Reshape", y, &shape);
+        let mut per_channel = vec![1; shape.len()];
+        per_channel.get_mut(axis).into_iter().for_each(|d| *d = channels);
+        let parts = [(self.scale, "Mul"), (self.center, "AddV2")];
+        for (k, (_, name)) in parts.into_iter().filter(|(given, _)| *given).enumerate() {
+            let weight = run.weight_f32(k);
+            let weight = run.view("Reshape", weight, &per_channel);
+            y = run.binary(name, y, weight);
+        }
+        let y = run.to_compute(y);
+        run.finish(y);
     }
 }

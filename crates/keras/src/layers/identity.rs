@@ -7,6 +7,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::Spec;
 use memfit_graph::OpError;
 
@@ -73,5 +74,12 @@ impl Layer for Identity {
         }
         // An identity passes a structure on; the others are called on one tensor.
         Ok(inputs.iter().map(|s| call.seen(s)).collect())
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        for i in 0..run.tensors() {
+            let x = run.x(i);
+            run.bind(i, x);
+        }
     }
 }

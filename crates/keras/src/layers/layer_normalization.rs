@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde::Deserialize;
@@ -72,6 +73,28 @@ impl Layer for LayerNormalization {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
     }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let x = run.x_f32(0);
+        let mut rows = run.shape(x).to_vec();
+        super::ones_at(&mut rows, &self.axis);
+        let mut k = 0;
+        let mut next = |run: &mut Run<'_, '_>, given: bool| {
+            given.then(|| {
+                k += 1;
+                run.weight_f32(k - 1)
+            })
+        };
+        let scale = next(run, self.scale || self.rms_scaling);
+        let offset = next(run, self.center && !self.rms_scaling);
+        let y = if self.rms_scaling {
+            run.rms_norm(x, &rows, scale)
+        } else {
+            run.layer_norm(x, &rows, scale, offset)
+        };
+        let y = run.to_compute(y);
+        run.finish(y);
+    }
 }
 
 impl Layer for RmsNormalization {
@@ -81,5 +104,15 @@ impl Layer for RmsNormalization {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let x = run.x_f32(0);
+        let mut rows = run.shape(x).to_vec();
+        super::ones_at(&mut rows, &self.axis);
+        let scale = run.weight_f32(0);
+        let y = run.rms_norm(x, &rows, Some(scale));
+        let y = run.to_compute(y);
+        run.finish(y);
     }
 }

@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde::Deserialize;
@@ -42,10 +43,32 @@ impl Layer for LayerScale {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
     }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, gamma) = (run.x(0), run.weight(0));
+        let y = run.binary("Mul", x, gamma);
+        run.finish(y);
+    }
 }
 
 impl Layer for StochasticDepth {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.seen(spec::input(inputs, 0)?)])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        // inputs / keep * floor(keep + uniform), one number for each sample
+        let x = run.x(0);
+        if !run.compute.training || self.drop_path_rate == 0.0 {
+            return run.finish(x);
+        }
+        let mut each = vec![1; run.shape(x).len()];
+        each.first_mut().into_iter().for_each(|d| *d = run.in_shape(0).first().copied().unwrap_or(1));
+        let dtype = run.dtype(x);
+        let uniform = run.make("StatelessRandomUniformV2", &[], &each, dtype, None);
+        let kept = run.unary("Floor", uniform);
+        let scaled = run.scaled("RealDiv", x);
+        let y = run.binary("Mul", scaled, kept);
+        run.finish(y);
     }
 }

@@ -55,6 +55,7 @@ pub mod spectrogram;
 pub mod time_distributed;
 pub mod zero_padding;
 
+mod projected;
 mod quantized;
 
 /// Makes a layer from what the file says of it.
@@ -125,6 +126,20 @@ pub(crate) fn build(source: &Source<'_>) -> Result<Arc<dyn Layer>, String> {
         }
     }
     Ok(Arc::new(custom::Custom))
+}
+
+/// An axis counted from the front; the last one where there is no such axis.
+fn position(rank: usize, axis: i64) -> usize {
+    let at = usize::try_from(axis).ok().or_else(|| rank.checked_add_signed(isize::try_from(axis).ok()?));
+    at.filter(|at| *at < rank).unwrap_or(rank.saturating_sub(1))
+}
+
+/// Makes the sizes along these axes one, counted from the back when negative.
+fn ones_at(shape: &mut [u64], axes: &[i64]) {
+    for axis in axes {
+        let at = position(shape.len(), *axis);
+        shape.get_mut(at).into_iter().for_each(|d| *d = 1);
+    }
 }
 
 fn yes() -> bool {

@@ -6,8 +6,10 @@
 
 use super::LayerSpec;
 use super::einsum_dense::projection;
+use super::projected::Projected;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
@@ -129,5 +131,22 @@ impl Layer for MultiHeadAttention {
             outputs.push(call.output([batch, Dim::Known(self.num_heads), length.clone(), length]));
         }
         Ok(outputs)
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let at = |position, name| run.call.arguments.tensor(position, name);
+        let query = at(0, "query").unwrap_or(0);
+        let value = at(1, "value").unwrap_or(1.min(run.tensors().saturating_sub(1)));
+        let key = at(2, "key").unwrap_or(value);
+        let value_dim = self.value_dim.unwrap_or(self.key_dim);
+        let dims = [self.key_dim, self.key_dim, value_dim];
+        let attention = Projected {
+            heads: [self.num_heads; 3],
+            dims,
+            gate: self.use_gate,
+            bias: self.use_bias,
+            drops: self.dropout > 0.0 && run.compute.training,
+        };
+        attention.run(run, [query, key, value]);
     }
 }

@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{DType, OpError};
 use serde::{Deserialize, Deserializer};
@@ -54,5 +55,12 @@ impl Layer for Normalization {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let x = run.x(0);
+        let centred = run.shifted("Sub", x);
+        let y = run.scaled("RealDiv", centred);
+        run.finish(y);
     }
 }

@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde::Deserialize;
@@ -32,5 +33,17 @@ impl Layer for PRelu {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.seen(spec::input(inputs, 0)?)])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        // relu(x) - alpha * relu(-x)
+        let (x, alpha) = (run.x(0), run.weight(0));
+        let positive = run.unary("Relu", x);
+        let slope = run.unary("Neg", alpha);
+        let negative = run.unary("Neg", x);
+        let rest = run.unary("Relu", negative);
+        let scaled = run.binary("Mul", slope, rest);
+        let y = run.binary("AddV2", positive, scaled);
+        run.finish(y);
     }
 }

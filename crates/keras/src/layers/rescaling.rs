@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 
@@ -19,5 +20,12 @@ pub const SPECS: &[LayerSpec] =
 impl Layer for Rescaling {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let x = run.x(0);
+        let scaled = run.scaled("Mul", x);
+        let y = run.shifted("AddV2", scaled);
+        run.finish(y);
     }
 }

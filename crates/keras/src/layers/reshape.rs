@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
@@ -68,6 +69,12 @@ impl Layer for Reshape {
         let dims = reshaped(&x.dims()[1..], &self.target_shape)?;
         Ok(vec![call.seen(x).with([x.dims()[0].clone()].into_iter().chain(dims))])
     }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape(0));
+        let y = run.view("Reshape", x, shape);
+        run.finish(y);
+    }
 }
 
 impl Layer for Permute {
@@ -80,12 +87,24 @@ impl Layer for Permute {
         let dims = dims.ok_or_else(|| OpError::mismatch("axes from 1", format!("{:?}", self.dims)))?;
         Ok(vec![call.seen(x).with([x.dims()[0].clone()].into_iter().chain(dims))])
     }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape(0));
+        let y = run.moved("Transpose", x, shape);
+        run.finish(y);
+    }
 }
 
 impl Layer for RepeatVector {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         let x = spec::input_of_rank(inputs, 0, 2)?;
         Ok(vec![call.seen(x).with([x.dims()[0].clone(), Dim::Known(self.n), x.dims()[1].clone()])])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape(0));
+        let y = run.broadcast_to(x, shape);
+        run.finish(y);
     }
 }
 

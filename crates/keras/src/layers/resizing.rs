@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::{Source, boxed};
+use crate::run::Run;
 use crate::spatial::DataFormat;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
@@ -57,5 +58,11 @@ impl Layer for Resizing {
             y = y.replaced(axis, dim);
         }
         Ok(vec![y])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape(0));
+        let y = run.resize("ResizeBilinear", x, shape);
+        run.finish(y);
     }
 }

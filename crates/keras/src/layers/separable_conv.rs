@@ -6,6 +6,7 @@ use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
@@ -75,5 +76,22 @@ impl Layer for SeparableConv {
         });
         let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
         Ok(vec![call.output(self.data_format.shape(x.dims()[0].clone(), sizes, Dim::Known(self.filters)))])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, depthwise, pointwise) = (run.x(0), run.weight(0), run.weight(1));
+        let shape = run.out_shape(0);
+        let mut between = shape.to_vec();
+        let channel = self.data_format.channel_axis(shape.len());
+        let channels =
+            run.in_shape(0).get(channel).copied().unwrap_or(1).saturating_mul(self.depth_multiplier);
+        between.get_mut(channel).into_iter().for_each(|d| *d = channels);
+        let x = run.convolution("DepthwiseConv2dNative", x, depthwise, &between);
+        let mut y = run.convolution("Conv2D", x, pointwise, shape);
+        if self.use_bias {
+            y = run.add_bias(y, 2, channel);
+        }
+        let y = run.activate(&self.activation, y);
+        run.finish(y);
     }
 }

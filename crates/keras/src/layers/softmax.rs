@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde::Deserialize;
@@ -26,5 +27,17 @@ impl Layer for Softmax {
         let x = spec::input(inputs, 0)?;
         self.axis.iter().try_for_each(|axis| x.axis(*axis).map(|_| ()))?;
         Ok(vec![call.seen(x)])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let mut x = run.x(0);
+        if run.tensors() > 1 {
+            // A mask hides positions before: `inputs + (1 - mask) * -1e9`.
+            let mask = run.x(1);
+            let mask = run.cast_mask(mask, x);
+            x = run.binary("AddV2", x, mask);
+        }
+        let y = run.softmax(x);
+        run.finish(y);
     }
 }

@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::reader::{Source, boxed};
+use crate::run::Run;
 use crate::spatial::{DataFormat, PerAxis};
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
@@ -107,6 +108,12 @@ impl Layer for Border {
         }
         Ok(vec![y])
     }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape(0));
+        let y = run.moved(if self.adds { "Pad" } else { "StridedSlice" }, x, shape);
+        run.finish(y);
+    }
 }
 
 impl Layer for UpSampling {
@@ -118,5 +125,23 @@ impl Layer for UpSampling {
             y = y.replaced(axis, spec::product(&[x.dims()[axis].clone(), Dim::Known(self.size.at(i))])?);
         }
         Ok(vec![y])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let (mut y, shape) = (run.x(0), run.out_shape(0));
+        if self.interpolation == "nearest" {
+            // `ops.repeat` along one axis after the other: expand_dims, tile, reshape.
+            for i in 0..self.axes {
+                let axis = self.data_format.first_axis() + i;
+                let mut repeated = run.shape(y).to_vec();
+                if let Some((to, from)) = repeated.get_mut(axis).zip(shape.get(axis)) {
+                    *to = *from;
+                }
+                y = run.broadcast_to(y, &repeated);
+            }
+        } else {
+            y = run.resize("ResizeBilinear", y, shape);
+        }
+        run.finish(y);
     }
 }

@@ -8,6 +8,7 @@
 mod forward;
 mod loss;
 mod memory;
+mod optimizers;
 mod schedule;
 mod setup;
 mod tape;

@@ -6,7 +6,7 @@
 //! run depth first, the consumer that was made last before the others: a weight's gradient and its update before the
 //! gradient of the input. Variables are read, and random masks drawn, before the batch is looked at.
 
-use super::{Effect, Flow, Place, Wire};
+use super::{Effect, Flow, Place, Stage, Wire};
 use memfit_graph::kernels::Kernel;
 use std::collections::VecDeque;
 
@@ -23,6 +23,7 @@ pub(super) fn order(flow: &Flow, kept: &[Wire]) -> Vec<u32> {
         waiting[i as usize] = u32::try_from(from.len()).unwrap_or(u32::MAX);
         from.into_iter().for_each(|f| consumers[f as usize].push(i));
     }
+    break_ties(flow, &mut consumers);
     let is_root = |i: &u32| needed[*i as usize] && waiting[*i as usize] == 0;
     let mut pool: VecDeque<u32> = (0..).take(flow.kernels.len()).filter(is_root).collect();
     let feeds = |i: &u32| matches!(flow.kernels[*i as usize].effect, Effect::Feed(_));
@@ -54,6 +55,48 @@ pub(super) fn order(flow: &Flow, kept: &[Wire]) -> Vec<u32> {
         }
     }
     order
+}
+
+/// Puts consumers into the order that they have in the graph once grappler has sorted it, of which the executor runs the last
+/// one first.
+///
+/// The order in which gradient kernels were made is left where nothing else is seen: a product's weight gradient comes after
+/// its input gradient. What was seen in graphs of TensorFlow 2.21 (partition graphs of a traced step) beyond that: where an optimizer
+/// keeps slots, and each update is a long chain, everything but matrix products and transposed convolutions is turned around, so that the gradient
+/// of a convolution's filter waits until the rest of backward is done; without slots, what ends in an update comes last
+/// and runs first.
+fn break_ties(flow: &Flow, consumers: &mut [Vec<u32>]) {
+    let is_slot = |kernel: &Kernel| match kernel.effect {
+        Effect::Update(v) | Effect::Assign(v) => !flow.variables[v as usize].trainable,
+        _ => false,
+    };
+    let slotted = flow.kernels.iter().any(is_slot);
+    // A parameter's gradient, or what is only reshaped, summed or cast into one.
+    let mut ends_in_update: Vec<bool> = flow.kernels.iter().map(|k| k.stage == Stage::Update).collect();
+    for i in (0..flow.kernels.len()).rev().filter(|i| flow.kernels[*i].stage == Stage::Backward) {
+        let passes = |c: &u32| {
+            let kernel = &flow.kernels[*c as usize];
+            kernel.stage == Stage::Update || is_cheap(kernel) || matches!(kernel.name, "Sum" | "Cast")
+        };
+        let mut list = consumers[i].iter();
+        ends_in_update[i] =
+            !consumers[i].is_empty() && list.all(|c| ends_in_update[*c as usize] && passes(c));
+    }
+    let of = |names: &[&str], c: &u32| {
+        let kernel = &flow.kernels[*c as usize];
+        kernel.stage == Stage::Backward && names.contains(&kernel.name)
+    };
+    for list in consumers.iter_mut().filter(|list| list.len() > 1) {
+        // The gradients of a transposed convolution stay as they were made.
+        if list.iter().any(|c| of(&["Conv2D", "Conv3D"], c)) {
+            continue;
+        }
+        if !slotted {
+            list.sort_by_key(|c| ends_in_update[*c as usize]);
+        } else if !list.iter().any(|c| of(&["MatMul", "BatchMatMulV2"], c)) {
+            list.reverse();
+        }
+    }
 }
 
 /// Kernels that say of themselves that they are not expensive (`OpKernel::IsExpensive`): those that make views.

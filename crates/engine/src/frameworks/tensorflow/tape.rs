@@ -51,12 +51,30 @@ pub(super) fn gradients(flow: &mut Flow, loss: Wire) -> BTreeMap<u32, Wire> {
     }
     debug_assert!(flow.kernels.len() >= forward);
     flow.layer = layer;
-    found
-        .into_iter()
-        .filter_map(|(variable, met)| {
-            Some((variable, if met.len() > 1 { flow.add_n(&met)? } else { *met.first()? }))
+    found.into_iter().filter_map(|(variable, met)| Some((variable, total(flow, variable, &met)?))).collect()
+}
+
+/// The sum of a variable's gradients. Rows of a table are put one after the other, or made dense where another gradient is
+/// (`AggregateIndexedSlicesGradients`, indexed_slices_util.py).
+fn total(flow: &mut Flow, variable: u32, met: &[Wire]) -> Option<Wire> {
+    let [first, _, ..] = met else { return met.first().copied() };
+    let of = flow.variables[variable as usize].clone();
+    let is_dense = |flow: &Flow, wire: &Wire| flow.shape(*wire) == of.shape;
+    if met.iter().all(|wire| !is_dense(flow, wire)) {
+        let mut rows = flow.shape(*first).to_vec();
+        let count =
+            met.iter().filter_map(|wire| flow.shape(*wire).first()).fold(0, |n: u64, d| n.saturating_add(*d));
+        rows.first_mut().into_iter().for_each(|d| *d = count);
+        return Some(flow.concat(met, &rows));
+    }
+    let dense: Vec<Wire> = met
+        .iter()
+        .map(|wire| match is_dense(flow, wire) {
+            true => *wire,
+            false => flow.make("UnsortedSegmentSum", &[*wire], &of.shape, of.dtype, None),
         })
-        .collect()
+        .collect();
+    flow.add_n(&dense)
 }
 
 /// By kernel, whether a trainable variable reaches it through kernels that have gradients.

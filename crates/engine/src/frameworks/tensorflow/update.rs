@@ -1,119 +1,185 @@
-//! The update of each trained variable as a Keras optimizer composes it of kernels (keras/src/optimizers/*.py, `update_step`).
+//! From gradients to updates: what surrounds a Keras optimizer's own step (keras/src/optimizers/base_optimizer.py, `apply`).
 //!
-//! Keras 3 has no fused update: each slot and each variable is changed by elementwise kernels of its size, as soon as its
-//! gradient is there. A read of a slot after its update waits for it (automatic control dependencies).
+//! Keras 3 has no fused update: each slot and each variable is changed by elementwise kernels of its size, as soon as its gradient
+//! is there. Gradient accumulation keeps a sum for each variable, an exponential moving average a copy. Rows of a table
+//! arrive as `IndexedSlices`: plain SGD scatters them, every other optimizer makes them dense first (`UnsortedSegmentSum`).
 
 use super::{Builder, Effect, Flow, Wire};
 use crate::Category;
+use crate::optimizers::{self, Parameter, StepConfig};
+use memfit_graph::Bytes;
 use std::collections::BTreeMap;
 
-impl Builder<'_> {
-    /// Adds the update of every variable that has a gradient.
-    pub(super) fn update(&mut self, gradients: &BTreeMap<u32, Wire>) {
-        for (variable, gradient) in gradients {
-            let (shape, dtype) = {
-                let v = &self.flow.variables[*variable as usize];
-                (v.shape.clone(), v.dtype)
-            };
-            let layer = self.residents[*variable as usize].layer;
-            let slots: Vec<u32> = (0..slots(&self.plan.optimizer))
-                .map(|_| {
-                    self.variable(
-                        &shape,
-                        dtype,
-                        false,
-                        Category::OptimizerState,
-                        &"optimizer slot".into(),
-                        layer,
-                    )
-                })
-                .collect();
-            self.flow.layer = layer;
-            let gradient = self.flow.cast(*gradient, dtype);
-            let mut one = One { flow: &mut self.flow, variable: *variable, slots, written: BTreeMap::new() };
-            one.step(&self.plan.optimizer, gradient);
-        }
-    }
-}
+/// Optimizers of this program that Keras has none of.
+const NOT_IN_KERAS: &[&str] = &["adam8bit", "adamw8bit", "asgd", "lars", "radam", "rprop"];
 
-/// How many slots an optimizer keeps for each variable.
-fn slots(optimizer: &str) -> usize {
-    match optimizer {
-        "sgd" => 0,
-        "momentum" | "nesterov" | "rmsprop" | "adagrad" | "lion" => 1,
-        "amsgrad" => 3,
-        _ => 2,
-    }
-}
-
-/// The update of one variable.
-struct One<'a> {
-    flow: &'a mut Flow,
-    variable: u32,
-    slots: Vec<u32>,
+/// One variable while it is updated.
+pub(super) struct Update<'a> {
+    pub(super) flow: &'a mut Flow,
+    pub(super) variable: u32,
+    pub(super) slots: Vec<u32>,
     /// The kernel that last wrote each variable.
     written: BTreeMap<u32, u32>,
 }
 
-impl One<'_> {
-    fn read(&mut self, variable: u32) -> Wire {
+impl Builder<'_> {
+    /// Adds the update of every variable that has a gradient.
+    pub(super) fn update(&mut self, gradients: &BTreeMap<u32, Wire>) {
+        let optimizer = self.plan.optimizer.clone();
+        if NOT_IN_KERAS.contains(&&*optimizer) {
+            self.assumptions
+                .push(format!("Keras has no {optimizer}: its update is counted as one of its slots' number"));
+        }
+        for (variable, gradient) in gradients {
+            let of = self.flow.variables[*variable as usize].clone();
+            let layer = self.residents[*variable as usize].layer;
+            let shapes = slots(&optimizer, &Parameter { shape: of.shape.clone(), dtype: of.dtype });
+            let slot = |b: &mut Self, shape: &[u64]| {
+                b.variable(shape, of.dtype, false, Category::OptimizerState, &"optimizer slot".into(), layer)
+            };
+            let slots: Vec<u32> = shapes.iter().map(|shape| slot(self, shape)).collect();
+            let accumulator = (self.plan.accumulate > 1).then(|| slot(self, &of.shape));
+            let average = self.plan.ema.then(|| slot(self, &of.shape));
+            self.note_state(*variable, slots.iter().chain(&accumulator).chain(&average));
+            self.flow.layer = layer;
+            let decays = self.plan.weight_decay;
+            let sparse = *self.flow.shape(*gradient) != of.shape[..];
+            let is_plain = matches!(&*optimizer, "sgd");
+            let mut one =
+                Update { flow: &mut self.flow, variable: *variable, slots, written: BTreeMap::new() };
+            let mut gradient = one.flow.cast(*gradient, of.dtype);
+            if let Some(sum) = accumulator {
+                let sum_so_far = one.read(sum);
+                let dense = one.dense(gradient);
+                let total = one.flow.binary("AddV2", dense, sum_so_far);
+                gradient = one.flow.scaled("RealDiv", total);
+                let zeros = one.flow.make("Fill", &[], &of.shape, of.dtype, None);
+                one.write("AssignVariableOp", Effect::Assign(sum), sum, zeros);
+            }
+            if decays {
+                let value = one.read(*variable);
+                let scaled = one.flow.scaled("Mul", value);
+                one.subtract(*variable, scaled);
+            }
+            if sparse && is_plain {
+                let scaled = one.flow.scaled("Mul", gradient);
+                one.write("ResourceScatterSub", Effect::Scatter(*variable), *variable, scaled);
+                self.flow.variables[*variable as usize].copy_on_read = true;
+            } else {
+                one.step(&optimizer, gradient);
+            }
+            if let Some(average) = average {
+                let mut one = Update {
+                    flow: &mut self.flow,
+                    variable: *variable,
+                    slots: Vec::new(),
+                    written: BTreeMap::new(),
+                };
+                let old = one.read(average);
+                let kept = one.flow.scaled("Mul", old);
+                let value = one.read(*variable);
+                let share = one.flow.scaled("Mul", value);
+                let new = one.flow.binary("AddV2", kept, share);
+                one.write("AssignVariableOp", Effect::Assign(average), average, new);
+            }
+        }
+        self.copy_on_read();
+    }
+
+    /// A variable that is updated row by row is copied by every read.
+    fn copy_on_read(&mut self) {
+        let flow = &mut self.flow;
+        for kernel in &mut flow.kernels {
+            if let Effect::Read(variable) = kernel.effect
+                && flow.variables[variable as usize].copy_on_read
+            {
+                kernel.outputs.iter_mut().for_each(|made| made.place = super::Place::New);
+            }
+        }
+    }
+
+    /// Counts slots beside the parameter that they are for.
+    fn note_state<'s>(&mut self, variable: u32, slots: impl Iterator<Item = &'s u32>) {
+        let bytes: Bytes = slots
+            .map(|slot| {
+                let v = &self.flow.variables[*slot as usize];
+                v.dtype.size_of(v.shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d)))
+            })
+            .sum();
+        // Parameters and buffers were the first variables, in the order of `stored`.
+        if let Some(stored) = self.stored.get_mut(variable as usize) {
+            stored.optimizer_bytes += bytes;
+        }
+    }
+}
+
+/// The shapes of the slots that an optimizer keeps for a parameter.
+fn slots(optimizer: &str, parameter: &Parameter) -> Vec<Vec<u64>> {
+    let shape = &parameter.shape;
+    let like = |n: usize| vec![shape.clone(); n];
+    match optimizer {
+        "sgd" => Vec::new(),
+        "momentum" | "nesterov" | "rmsprop" | "adagrad" | "lion" => like(1),
+        "adam" | "adamw" | "adamax" | "nadam" | "adadelta" | "lamb" | "rmsprop-momentum"
+        | "rmsprop-centered" => like(2),
+        "amsgrad" => like(3),
+        // _r, _c, and _v, which is as large as the variable
+        "adafactor" => match &shape[..] {
+            [outer @ .., rows, columns] => {
+                vec![[outer, &[*rows]].concat(), [outer, &[*columns]].concat(), shape.clone()]
+            }
+            _ => like(1),
+        },
+        // Momentum alone for a matrix, Adam's slots for the others.
+        "muon" if shape.len() == 2 => like(1),
+        other => match optimizers::find(other) {
+            Some(optimizer) => {
+                let states = optimizer.state(parameter, &StepConfig::default());
+                states.into_iter().filter(|s| s.on_device).map(|s| s.shape).collect()
+            }
+            None => like(2),
+        },
+    }
+}
+
+impl Update<'_> {
+    /// Reads a variable after it was last written.
+    pub(super) fn read(&mut self, variable: u32) -> Wire {
         let wire = self.flow.read(variable);
         let after = self.written.get(&variable).copied();
         self.flow.kernels[wire.kernel as usize].after.extend(after);
         wire
     }
 
-    fn write(&mut self, name: &'static str, effect: Effect, variable: u32, value: Wire) {
+    /// Writes a variable after it was last written.
+    pub(super) fn write(&mut self, name: &'static str, effect: Effect, variable: u32, value: Wire) {
         let wire = self.flow.effect(name, &[value], Vec::new(), effect, None);
         let after = self.written.insert(variable, wire.kernel);
         self.flow.kernels[wire.kernel as usize].after.extend(after);
     }
 
-    fn add(&mut self, variable: u32, value: Wire) {
+    /// `variable += value`.
+    pub(super) fn add(&mut self, variable: u32, value: Wire) {
         self.write("AssignAddVariableOp", Effect::Update(variable), variable, value);
     }
 
-    fn subtract(&mut self, variable: u32, value: Wire) {
+    /// `variable -= value`.
+    pub(super) fn subtract(&mut self, variable: u32, value: Wire) {
         self.write("AssignSubVariableOp", Effect::Update(variable), variable, value);
     }
 
-    fn step(&mut self, optimizer: &str, g: Wire) {
-        match (optimizer, self.slots.clone().as_slice()) {
-            ("sgd", _) => {
-                let scaled = self.flow.scaled("Mul", g);
-                self.subtract(self.variable, scaled);
-            }
-            (_, [m, v, ..]) => self.adam(g, *m, *v),
-            (_, [m]) => {
-                // m = momentum * m - lr * g; variable += m
-                let scaled = self.flow.scaled("Mul", g);
-                let old = self.read(*m);
-                let kept = self.flow.scaled("Mul", old);
-                let new = self.flow.binary("Sub", kept, scaled);
-                self.write("AssignVariableOp", Effect::Assign(*m), *m, new);
-                self.add(self.variable, new);
-            }
-            (_, []) => {}
-        }
+    /// `variable = value`.
+    pub(super) fn assign(&mut self, variable: u32, value: Wire) {
+        self.write("AssignVariableOp", Effect::Assign(variable), variable, value);
     }
 
-    /// `m += (g - m) * (1 - β1)`, `v += (g² - v) * (1 - β2)`, `variable -= m * α / (√v + ε)`.
-    fn adam(&mut self, g: Wire, m: u32, v: u32) {
-        let old = self.read(m);
-        let difference = self.flow.binary("Sub", g, old);
-        let scaled = self.flow.scaled("Mul", difference);
-        self.add(m, scaled);
-        let square = self.flow.scaled("Square", g);
-        let old = self.read(v);
-        let difference = self.flow.binary("Sub", square, old);
-        let scaled = self.flow.scaled("Mul", difference);
-        self.add(v, scaled);
-        let m = self.read(m);
-        let product = self.flow.scaled("Mul", m);
-        let v = self.read(v);
-        let root = self.flow.scaled("Sqrt", v);
-        let shifted = self.flow.shifted("AddV2", root);
-        let quotient = self.flow.binary("RealDiv", product, shifted);
-        self.subtract(self.variable, quotient);
+    /// Rows as a tensor of the variable's shape.
+    pub(super) fn dense(&mut self, gradient: Wire) -> Wire {
+        let of = &self.flow.variables[self.variable as usize];
+        let (shape, dtype) = (of.shape.clone(), of.dtype);
+        if self.flow.shape(gradient) == shape {
+            return gradient;
+        }
+        self.flow.make("UnsortedSegmentSum", &[gradient], &shape, dtype, None)
     }
 }

@@ -1,0 +1,260 @@
+//! The `update_step` of each Keras optimizer as kernels (keras/src/optimizers/*.py, 3.15).
+//!
+//! Factors that are scalars are left out: a product with one is a kernel of one input.
+
+use super::Wire;
+use super::update::Update;
+
+impl Update<'_> {
+    /// One step of the optimizer of this name.
+    pub(super) fn step(&mut self, optimizer: &str, gradient: Wire) {
+        let slots = self.slots.clone();
+        match (optimizer, &slots[..]) {
+            ("adamax", [m, u]) => self.adamax(gradient, *m, *u),
+            ("adadelta", [sum, delta]) => self.adadelta(gradient, *sum, *delta),
+            ("adagrad", [sum]) => self.adagrad(gradient, *sum),
+            ("lion", [m]) => self.lion(gradient, *m),
+            ("rmsprop", [velocity]) => self.rmsprop(gradient, *velocity, None, None),
+            ("rmsprop-momentum", [velocity, momentum]) => {
+                self.rmsprop(gradient, *velocity, Some(*momentum), None)
+            }
+            ("rmsprop-centered", [velocity, average]) => {
+                self.rmsprop(gradient, *velocity, None, Some(*average))
+            }
+            ("adafactor", _) => self.adafactor(gradient, &slots),
+            ("nadam", [m, v]) => self.nadam(gradient, *m, *v),
+            ("lamb", [m, v]) => self.lamb(gradient, *m, *v),
+            (_, []) => {
+                let dense = self.dense(gradient);
+                let scaled = self.flow.scaled("Mul", dense);
+                self.subtract(self.variable, scaled);
+            }
+            (_, [m]) => self.momentum(gradient, *m, optimizer == "nesterov"),
+            (_, [m, v]) => self.adam(gradient, *m, *v, None),
+            (_, [m, v, largest, ..]) => self.adam(gradient, *m, *v, Some(*largest)),
+        }
+    }
+
+    /// `slot += (value - slot) * (1 - β)`.
+    fn decay_towards(&mut self, slot: u32, value: Wire) {
+        let value = self.dense(value);
+        let old = self.read(slot);
+        let difference = self.flow.binary("Sub", value, old);
+        let scaled = self.flow.scaled("Mul", difference);
+        self.add(slot, scaled);
+    }
+
+    /// `slot = ρ * slot + (1 - ρ) * value`.
+    fn mix_into(&mut self, slot: u32, value: Wire) {
+        let old = self.read(slot);
+        let kept = self.flow.scaled("Mul", old);
+        let share = self.flow.scaled("Mul", value);
+        let share = self.dense(share);
+        let new = self.flow.binary("AddV2", kept, share);
+        self.assign(slot, new);
+    }
+
+    fn momentum(&mut self, gradient: Wire, m: u32, nesterov: bool) {
+        let gradient = self.dense(gradient);
+        let old = self.read(m);
+        let kept = self.flow.scaled("Mul", old);
+        let scaled = self.flow.scaled("Mul", gradient);
+        let new = self.flow.binary("Sub", kept, scaled);
+        self.assign(m, new);
+        let mut by = self.read(m);
+        if nesterov {
+            let kept = self.flow.scaled("Mul", by);
+            let scaled = self.flow.scaled("Mul", gradient);
+            by = self.flow.binary("Sub", kept, scaled);
+        }
+        self.add(self.variable, by);
+    }
+
+    /// `variable -= m * α / (√v + ε)`.
+    fn adam(&mut self, gradient: Wire, m: u32, v: u32, largest: Option<u32>) {
+        self.decay_towards(m, gradient);
+        let square = self.flow.scaled("Square", gradient);
+        self.decay_towards(v, square);
+        let mut v = self.read(v);
+        if let Some(slot) = largest {
+            let old = self.read(slot);
+            let new = self.flow.binary("Maximum", old, v);
+            self.assign(slot, new);
+            v = self.read(slot);
+        }
+        let m = self.read(m);
+        let product = self.flow.scaled("Mul", m);
+        let root = self.flow.scaled("Sqrt", v);
+        let shifted = self.flow.shifted("AddV2", root);
+        let quotient = self.flow.binary("RealDiv", product, shifted);
+        self.subtract(self.variable, quotient);
+    }
+
+    fn nadam(&mut self, gradient: Wire, m: u32, v: u32) {
+        self.decay_towards(m, gradient);
+        let square = self.flow.scaled("Square", gradient);
+        self.decay_towards(v, square);
+        let (m, v) = (self.read(m), self.read(v));
+        let scaled = self.flow.scaled("Mul", m);
+        let first = self.flow.scaled("RealDiv", scaled);
+        let scaled = self.flow.scaled("Mul", gradient);
+        let second = self.flow.scaled("RealDiv", scaled);
+        let second = self.dense(second);
+        let m_hat = self.flow.binary("AddV2", first, second);
+        let v_hat = self.flow.scaled("RealDiv", v);
+        let scaled = self.flow.scaled("Mul", m_hat);
+        let root = self.flow.scaled("Sqrt", v_hat);
+        let shifted = self.flow.shifted("AddV2", root);
+        let quotient = self.flow.binary("RealDiv", scaled, shifted);
+        self.subtract(self.variable, quotient);
+    }
+
+    fn lamb(&mut self, gradient: Wire, m: u32, v: u32) {
+        self.decay_towards(m, gradient);
+        let square = self.flow.scaled("Square", gradient);
+        self.decay_towards(v, square);
+        let (m, v) = (self.read(m), self.read(v));
+        let m_hat = self.flow.scaled("RealDiv", m);
+        let v_hat = self.flow.scaled("RealDiv", v);
+        let root = self.flow.scaled("Sqrt", v_hat);
+        let shifted = self.flow.shifted("AddV2", root);
+        let update = self.flow.binary("RealDiv", m_hat, shifted);
+        let norms: Vec<Wire> = [self.read(self.variable), update]
+            .into_iter()
+            .map(|x| {
+                let square = self.flow.scaled("Square", x);
+                self.flow.reduce("Sum", square, &[])
+            })
+            .collect();
+        // ratio * lr * update: the ratio is a scalar that waits for both norms.
+        let scaled = self.flow.scaled("Mul", update);
+        norms.into_iter().for_each(|norm| self.flow.wait(scaled, norm));
+        self.subtract(self.variable, scaled);
+    }
+
+    fn adamax(&mut self, gradient: Wire, m: u32, u: u32) {
+        self.decay_towards(m, gradient);
+        let old = self.read(u);
+        let kept = self.flow.scaled("Mul", old);
+        let dense = self.dense(gradient);
+        let absolute = self.flow.scaled("Abs", dense);
+        let new = self.flow.binary("Maximum", kept, absolute);
+        self.assign(u, new);
+        let (m, u) = (self.read(m), self.read(u));
+        let product = self.flow.scaled("Mul", m);
+        let shifted = self.flow.shifted("AddV2", u);
+        let scaled = self.flow.scaled("Mul", shifted);
+        let quotient = self.flow.binary("RealDiv", product, scaled);
+        self.subtract(self.variable, quotient);
+    }
+
+    fn adagrad(&mut self, gradient: Wire, sum: u32) {
+        let gradient = self.dense(gradient);
+        let square = self.flow.scaled("Square", gradient);
+        self.add(sum, square);
+        let scaled = self.flow.scaled("Mul", gradient);
+        let sum = self.read(sum);
+        let shifted = self.flow.shifted("AddV2", sum);
+        let root = self.flow.scaled("Sqrt", shifted);
+        let quotient = self.flow.binary("RealDiv", scaled, root);
+        self.subtract(self.variable, quotient);
+    }
+
+    fn adadelta(&mut self, gradient: Wire, sum: u32, delta: u32) {
+        let gradient = self.dense(gradient);
+        let square = self.flow.scaled("Square", gradient);
+        self.mix_into(sum, square);
+        let rms = |one: &mut Self, slot: u32| {
+            let value = one.read(slot);
+            let shifted = one.flow.shifted("AddV2", value);
+            one.flow.scaled("Sqrt", shifted)
+        };
+        let (top, bottom) = (rms(self, delta), rms(self, sum));
+        let product = self.flow.binary("Mul", top, gradient);
+        let quotient = self.flow.binary("RealDiv", product, bottom);
+        let by = self.flow.scaled("Neg", quotient);
+        let square = self.flow.scaled("Square", by);
+        self.mix_into(delta, square);
+        let scaled = self.flow.scaled("Mul", by);
+        self.add(self.variable, scaled);
+    }
+
+    fn lion(&mut self, gradient: Wire, m: u32) {
+        let gradient = self.dense(gradient);
+        let old = self.read(m);
+        let kept = self.flow.scaled("Mul", old);
+        let share = self.flow.scaled("Mul", gradient);
+        let sum = self.flow.binary("AddV2", kept, share);
+        let sign = self.flow.scaled("Sign", sum);
+        let scaled = self.flow.scaled("Mul", sign);
+        self.subtract(self.variable, scaled);
+        self.mix_into(m, gradient);
+    }
+
+    fn rmsprop(&mut self, gradient: Wire, velocity: u32, momentum: Option<u32>, average: Option<u32>) {
+        let gradient = self.dense(gradient);
+        let square = self.flow.scaled("Square", gradient);
+        self.mix_into(velocity, square);
+        let mut denominator = self.read(velocity);
+        if let Some(average) = average {
+            self.mix_into(average, gradient);
+            let average = self.read(average);
+            let square = self.flow.scaled("Square", average);
+            denominator = self.flow.binary("Sub", denominator, square);
+        }
+        let shifted = self.flow.shifted("AddV2", denominator);
+        let scaled = self.flow.scaled("Mul", gradient);
+        let root = self.flow.scaled("Sqrt", shifted);
+        let increment = self.flow.binary("RealDiv", scaled, root);
+        match momentum {
+            Some(slot) => {
+                let old = self.read(slot);
+                let kept = self.flow.scaled("Mul", old);
+                let new = self.flow.binary("AddV2", kept, increment);
+                self.assign(slot, new);
+                let by = self.read(slot);
+                self.subtract(self.variable, by);
+            }
+            None => self.subtract(self.variable, increment),
+        }
+    }
+
+    fn adafactor(&mut self, gradient: Wire, slots: &[u32]) {
+        let gradient = self.dense(gradient);
+        let square = self.flow.scaled("Square", gradient);
+        let regulated = self.flow.shifted("AddV2", square);
+        let v = match slots {
+            [rows, columns, v] => {
+                for slot in [rows, columns] {
+                    let shape = self.flow.variables[*slot as usize].shape.clone();
+                    let mean = self.flow.reduce("Mean", regulated, &shape);
+                    self.mix_into(*slot, mean);
+                }
+                let (rows, columns) = (self.read(*rows), self.read(*columns));
+                let mut tall = self.flow.shape(rows).to_vec();
+                tall.push(1);
+                let mut wide = self.flow.shape(columns).to_vec();
+                wide.insert(wide.len().saturating_sub(1), 1);
+                let (rows, columns) =
+                    (self.flow.view("ExpandDims", rows, &tall), self.flow.view("ExpandDims", columns, &wide));
+                let product = self.flow.binary("Mul", rows, columns);
+                self.assign(*v, product);
+                *v
+            }
+            [v, ..] => {
+                self.mix_into(*v, regulated);
+                *v
+            }
+            [] => return,
+        };
+        let value = self.read(v);
+        let root = self.flow.scaled("Sqrt", value);
+        let update = self.flow.binary("RealDiv", gradient, root);
+        let square = self.flow.scaled("Square", update);
+        let rms = self.flow.reduce("Mean", square, &[]);
+        let clipped = self.flow.scaled("RealDiv", update);
+        self.flow.wait(clipped, rms);
+        let scaled = self.flow.scaled("Mul", clipped);
+        self.subtract(self.variable, scaled);
+    }
+}
