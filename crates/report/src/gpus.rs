@@ -107,7 +107,8 @@ mod tests {
 
             total: what nvidia-smi shows; visible: what a framework can see of it, before any context
             ~ no figure was found; estimated from cards like it, on the safe side
-        "#]].assert_eq(&anstyle_free(&text(&cards, 100)));
+        "#]]
+        .assert_eq(&anstyle_free(&text(&cards, 100)));
         let json: serde_json::Value = serde_json::from_str(&json(&cards)).unwrap();
         assert_eq!(json["gpus"][0]["visible_bytes"], 24_121_u64 << 20);
         assert!(json["gpus"][1]["visible_source"].is_null());
