@@ -51,6 +51,12 @@ pub(crate) struct PlanArgs {
     /// Half-precision weights have a float32 copy in the optimizer
     #[arg(long)]
     master_weights: bool,
+    /// torch.backends.cudnn.benchmark is on: plans for each convolution are compared when it first runs
+    #[arg(long)]
+    cudnn_benchmark: bool,
+    /// Backward runs inside of the autocast region, which keeps the casts of weights alive
+    #[arg(long)]
+    autocast_backward: bool,
     /// Put back the batch norms that an inference export folded into convolutions
     #[arg(long)]
     assume_batchnorm: bool,
@@ -80,6 +86,9 @@ impl PlanArgs {
             ema: self.ema,
             master_weights: self.master_weights,
             allocator: self.allocator.settings(),
+            cudnn_benchmark: self.cudnn_benchmark,
+            compute_capability: None,
+            autocast_backward: self.autocast_backward,
             as_fake_tensors: self.as_fake_tensors,
             assume_batchnorm: self.assume_batchnorm,
         };

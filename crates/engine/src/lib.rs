@@ -24,4 +24,4 @@ pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak
 pub use model::{Model, SavedBy};
 pub use placement::{Fit, Shortage, Verdict};
 pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
-pub use timeline::{Category, Event, EventKind, Phase, Storage, StorageId, Timeline};
+pub use timeline::{Category, Event, EventKind, Phase, Search, Storage, StorageId, Timeline};

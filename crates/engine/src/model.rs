@@ -106,9 +106,15 @@ impl Model {
         }
         let prepared = self.prepared(plan);
         let inferred = infer(&prepared.graph, binding)?;
+        let on_card = Plan {
+            compute_capability: plan
+                .compute_capability
+                .or_else(|| card.and_then(|card| card.device.compute_capability)),
+            ..plan.clone()
+        };
         let (step, block) = match plan.framework {
             Framework::Tensorflow => (tensorflow::run(&prepared.graph, &inferred, plan)?, BFC_BLOCK),
-            _ => (pytorch::run(&prepared.graph, &inferred, plan)?, PYTORCH_BLOCK),
+            _ => (pytorch::run(&prepared.graph, &inferred, &on_card)?, PYTORCH_BLOCK),
         };
         let mut replayed = replay::peak(&step.timeline, block);
         let device = card.map_or_else(Device::unknown, |card| card.device.clone());

@@ -131,6 +131,12 @@ pub struct Plan {
     pub master_weights: bool,
     /// How the framework's allocator is set up.
     pub allocator: AllocatorSettings,
+    /// Whether `torch.backends.cudnn.benchmark` is on: the first time a convolution runs, plans for it are compared.
+    pub cudnn_benchmark: bool,
+    /// The card's compute capability, where it is known: kernels and their scratch memory depend on it.
+    pub compute_capability: Option<(u32, u32)>,
+    /// Whether backward runs inside of the autocast region, as some training loops have it: the weights' casts live until it ends.
+    pub autocast_backward: bool,
     /// Whether gradients meet out of place, as they do on fake tensors.
     pub as_fake_tensors: bool,
     /// Whether batch norms folded by an inference export are put back.
@@ -175,6 +181,9 @@ impl Default for Plan {
             ema: false,
             master_weights: false,
             allocator: AllocatorSettings::default(),
+            cudnn_benchmark: false,
+            compute_capability: None,
+            autocast_backward: false,
             as_fake_tensors: false,
             assume_batchnorm: false,
         }

@@ -25,7 +25,7 @@ impl AtPeak {
         let peak = &mut self.peak;
         peak.reserved = open.peak_reserved.usage.reserved.max(peak.allocated);
         peak.device = peak.reserved + context.expected;
-        let ends = range::device(peak.allocated, peak.reserved, Bytes::ZERO, context);
+        let ends = range::device(peak.allocated, peak.reserved, open.peak_search.usage.reserved, context);
         (peak.device_low, peak.device_high) = (ends.low.min(peak.device), ends.high.max(peak.device));
         self.breakdown.allocator = peak.reserved - peak.allocated;
         self.breakdown.context = context.expected;

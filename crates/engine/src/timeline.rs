@@ -78,6 +78,16 @@ pub struct Storage {
     pub label: u32,
 }
 
+/// Plans for a kernel are compared, once: PyTorch does so with `torch.backends.cudnn.benchmark`, and empties its allocator's
+/// cache afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Search {
+    /// The event before which this happens, in the first step only.
+    pub event: usize,
+    /// The largest scratch memory that a plan on offer asks for; the plans that ask for more than there is are not tried.
+    pub trial: Bytes,
+}
+
 /// A whole step. Storages that are alive before it are allocated in [`Phase::Setup`].
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
@@ -89,4 +99,8 @@ pub struct Timeline {
     pub layers: Vec<std::sync::Arc<str>>,
     /// Names of tensors and kernels.
     pub labels: Vec<std::sync::Arc<str>>,
+    /// By event.
+    pub searches: Vec<Search>,
+    /// Scratch memory that a kernel can do without, in ascending order: where it can't be had, another plan runs.
+    pub optional: Vec<StorageId>,
 }

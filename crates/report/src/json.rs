@@ -79,6 +79,8 @@ struct Plan<'a> {
     loss: &'static str,
     ema: bool,
     master_weights: bool,
+    cudnn_benchmark: bool,
+    autocast_backward: bool,
     assume_batchnorm: bool,
     as_fake_tensors: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -208,6 +210,8 @@ fn document(e: &Estimate) -> Document<'_> {
             loss: words::loss(p.loss),
             ema: p.ema,
             master_weights: p.master_weights,
+            cudnn_benchmark: p.cudnn_benchmark,
+            autocast_backward: p.autocast_backward,
             assume_batchnorm: p.assume_batchnorm,
             as_fake_tensors: p.as_fake_tensors,
             allocator: (p.allocator != AllocatorSettings::default()).then(|| allocator(&p.allocator)),

@@ -49,6 +49,8 @@ struct Request {
     loss: Option<LossWord>,
     ema: Option<bool>,
     master_weights: Option<bool>,
+    cudnn_benchmark: Option<bool>,
+    autocast_backward: Option<bool>,
     as_fake_tensors: Option<bool>,
     assume_batchnorm: Option<bool>,
 }
@@ -93,6 +95,9 @@ pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
         ema: request.ema.unwrap_or(d.ema),
         master_weights: request.master_weights.unwrap_or(d.master_weights),
         allocator: d.allocator,
+        cudnn_benchmark: request.cudnn_benchmark.unwrap_or(d.cudnn_benchmark),
+        compute_capability: None,
+        autocast_backward: request.autocast_backward.unwrap_or(d.autocast_backward),
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
     };

@@ -1,7 +1,7 @@
 //! Runs a timeline through an allocator.
 
 use super::{Allocator, Block, OutOfMemory, Usage};
-use crate::{Event, EventKind, Phase, StorageId, Timeline};
+use crate::{Category, Event, EventKind, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
 use std::sync::Arc;
 
@@ -44,6 +44,9 @@ pub struct Replay {
     pub peak_allocated: Moment,
     /// The first moment with the most reserved.
     pub peak_reserved: Moment,
+    /// The moment with the most reserved while a kernel's plans are compared, in the first step: what nvidia-smi may show for an
+    /// instant. Nothing where there is no search.
+    pub peak_search: Moment,
     /// How often the allocator gave everything back and tried again.
     pub retries: u32,
     /// What was held at the end.
@@ -61,43 +64,61 @@ impl Replay {
 
 /// How a timeline is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplayOptions<'a> {
-    /// How many steps follow each other, two by default: requests of the second one meet the segments that the first has
-    /// left, and reserved memory may grow (by a tenth in VGG-16). It was not seen to grow in a third.
+pub struct ReplayOptions {
+    /// How many steps follow each other, three by default. The second meets the segments that the first has left with the
+    /// optimizer's state in between, and reserved memory may grow by a third (VGG-16); in the third it may grow again, and it
+    /// was not seen to in a fourth.
     pub steps: u32,
-    /// Events of the first step before which [`Allocator::empty_cache`] is called, in ascending order: PyTorch does so after
-    /// each search for a convolution's plan.
-    pub empty_before: &'a [usize],
 }
 
-impl Default for ReplayOptions<'_> {
+impl Default for ReplayOptions {
     fn default() -> Self {
-        ReplayOptions { steps: 2, empty_before: &[] }
+        ReplayOptions { steps: 3 }
     }
 }
 
-/// Runs two steps through an allocator, up to the first request that can't be met.
+/// Runs the steps of the default through an allocator, up to the first request that can't be met.
 pub fn replay(timeline: &Timeline, allocator: &mut dyn Allocator) -> Replay {
     replay_with(timeline, allocator, ReplayOptions::default())
 }
 
-/// The same, with options. What a step leaves alive besides its setup is freed when it ends: gradients, by `zero_grad`.
-pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: ReplayOptions<'_>) -> Replay {
-    let mut run = Run { timeline, found: Replay::default(), blocks: vec![None; timeline.storages.len()] };
+/// The same, with options.
+///
+/// In the first step the allocator meets what happens only then: searches for a kernel's plan ([`Timeline::searches`]), and the
+/// optimizer's state, which comes to life when the optimizer first runs, in between the gradients. What a step leaves alive
+/// besides its setup is freed when it ends: gradients, by `zero_grad`.
+pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: ReplayOptions) -> Replay {
     let setup = timeline.events.iter().position(|e| e.phase != Phase::Setup).unwrap_or(timeline.events.len());
-    run.events(0, setup, &[], allocator);
-    let lasting = run.blocks.clone();
-    let mut empty_before = options.empty_before;
-    for _ in 0..options.steps {
-        run.events(setup, timeline.events.len(), empty_before, allocator);
-        if run.found.failure.is_some() {
-            break;
+    let mut run = Run { timeline, found: Replay::default(), blocks: vec![None; timeline.storages.len()] };
+    let is_state = |event: &Event| {
+        timeline
+            .storages
+            .get(event.storage.0 as usize)
+            .is_some_and(|s| s.category == Category::OptimizerState)
+    };
+    let (mut later, mut lasts) = (Vec::new(), vec![false; timeline.storages.len()]);
+    for (index, event) in timeline.events.iter().enumerate().take(setup) {
+        if let Some(lasts) = lasts.get_mut(event.storage.0 as usize) {
+            *lasts = true;
         }
-        empty_before = &[];
-        for (slot, lasting) in run.blocks.iter_mut().zip(&lasting) {
-            if lasting.is_none()
-                && let Some(block) = slot.take()
-            {
+        if options.steps > 0 && is_state(event) { later.push(index) } else { run.event(index, allocator) }
+    }
+    for step in 0..options.steps {
+        let mut searches = timeline.searches.iter().peekable();
+        for (index, event) in timeline.events.iter().enumerate().skip(setup) {
+            if step == 0 {
+                while let Some(search) = searches.next_if(|search| search.event <= index) {
+                    run.search(index, search.trial, allocator);
+                }
+                if event.phase == Phase::OptimizerStep {
+                    later.drain(..).for_each(|index| run.event(index, allocator));
+                }
+            }
+            run.event(index, allocator);
+        }
+        later.drain(..).for_each(|index| run.event(index, allocator));
+        for (slot, _) in run.blocks.iter_mut().zip(&lasts).filter(|(_, lasts)| !**lasts) {
+            if let Some(block) = slot.take() {
                 allocator.free(block);
             }
         }
@@ -116,25 +137,49 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs a range of events, unless something has failed.
-    fn events(&mut self, from: usize, to: usize, empty_before: &[usize], allocator: &mut dyn Allocator) {
-        let mut empty_before = empty_before.iter().peekable();
-        for (index, event) in self.timeline.events.iter().enumerate().take(to).skip(from) {
-            if self.found.failure.is_some() {
-                return;
-            }
-            while empty_before.next_if(|&&at| at <= index).is_some() {
-                allocator.empty_cache();
-            }
-            let Some(slot) = self.blocks.get_mut(event.storage.0 as usize) else { continue };
-            match event.kind {
-                EventKind::Allocate => self.allocate(index, *event, allocator),
-                EventKind::Free => {
-                    if let Some(block) = slot.take() {
-                        allocator.free(block);
-                    }
+    /// Runs one event, unless something has failed.
+    fn event(&mut self, index: usize, allocator: &mut dyn Allocator) {
+        let event = self.timeline.events[index];
+        let Some(slot) = self.blocks.get_mut(event.storage.0 as usize) else { return };
+        match event.kind {
+            _ if self.found.failure.is_some() => {}
+            EventKind::Allocate => self.allocate(index, event, allocator),
+            EventKind::Free => {
+                if let Some(block) = slot.take() {
+                    allocator.free(block);
                 }
             }
+        }
+    }
+
+    /// Plans are tried with scratch memory of up to `trial` bytes, for which the allocator's free blocks are used where they
+    /// are large enough; what it takes is given back, and all that is free with it. A plan that asks for more than there is
+    /// is passed over, so this never fails.
+    fn search(&mut self, index: usize, trial: Bytes, allocator: &mut dyn Allocator) {
+        if self.found.failure.is_some() {
+            return;
+        }
+        let usage = allocator.usage();
+        let more = if allocator.largest_free() >= trial { Bytes::ZERO } else { trial };
+        let reserved = usage.reserved + more;
+        if reserved > self.found.peak_search.usage.reserved
+            && allocator.limit().is_none_or(|limit| reserved <= limit)
+        {
+            let event = self.timeline.events[index];
+            let usage = Usage { reserved, ..usage };
+            self.found.peak_search = Moment { usage, ..self.moment(index, event, allocator) };
+        }
+        allocator.empty_cache();
+    }
+
+    fn moment(&self, index: usize, event: Event, allocator: &dyn Allocator) -> Moment {
+        Moment {
+            event: index,
+            phase: event.phase,
+            layer: event.layer,
+            usage: allocator.usage(),
+            largest_free: allocator.largest_free(),
+            segments: allocator.segment_count(),
         }
     }
 
@@ -143,33 +188,26 @@ impl Run<'_> {
         let storage = &self.timeline.storages[at];
         let result = allocator.allocate(storage.bytes);
         let usage = allocator.usage();
-        let moment = |allocator: &dyn Allocator| Moment {
-            event: index,
-            phase: event.phase,
-            layer: event.layer,
-            usage,
-            largest_free: allocator.largest_free(),
-            segments: allocator.segment_count(),
-        };
         match result {
             Ok(block) => self.blocks[at] = Some(block),
+            Err(_) if self.timeline.optional.binary_search(&event.storage).is_ok() => return,
             Err(out_of_memory) => {
                 let named = |names: &[Arc<str>], i: u32| names.get(i as usize).cloned();
                 self.found.failure = Some(Failure {
                     storage: event.storage,
                     label: named(&self.timeline.labels, storage.label).unwrap_or_else(|| "".into()),
                     layer: named(&self.timeline.layers, event.layer).unwrap_or_else(|| "".into()),
-                    moment: moment(allocator),
+                    moment: self.moment(index, event, allocator),
                     out_of_memory,
                 });
                 return;
             }
         }
         if usage.allocated > self.found.peak_allocated.usage.allocated {
-            self.found.peak_allocated = moment(allocator);
+            self.found.peak_allocated = self.moment(index, event, allocator);
         }
         if usage.reserved > self.found.peak_reserved.usage.reserved {
-            self.found.peak_reserved = moment(allocator);
+            self.found.peak_reserved = self.moment(index, event, allocator);
         }
     }
 }
@@ -178,7 +216,7 @@ impl Run<'_> {
 mod tests {
     use super::super::{ExactAllocator, PytorchAllocator, PytorchAllocatorConfig};
     use super::*;
-    use crate::{Category, Storage};
+    use crate::{Search, Storage};
 
     const MIB: u64 = Bytes::MIB;
 
@@ -209,8 +247,8 @@ mod tests {
         assert_eq!((reserved.usage.slack(), reserved.largest_free), (Bytes(60 * MIB), Bytes(30 * MIB)));
         // Emptying the cache in time saves a part.
         let mut a = PytorchAllocator::new(PytorchAllocatorConfig::default());
-        let options = ReplayOptions { steps: 2, empty_before: &[4] };
-        let r = replay_with(&t, &mut a, options);
+        let t = Timeline { searches: vec![Search { event: 4, trial: Bytes(MIB) }], ..t };
+        let r = replay(&t, &mut a);
         // The second step's first tensors share the segment of 56, to which one of 30 comes.
         assert_eq!((r.peak_reserved.event, r.peak_reserved.usage.reserved), (1, Bytes(86 * MIB)));
         assert_eq!(r.end, Usage { reserved: Bytes(86 * MIB), ..Usage::default() });

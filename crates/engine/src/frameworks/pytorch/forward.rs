@@ -57,6 +57,9 @@ impl Runner<'_> {
         if !modelled && !self.unknown.iter().any(|n| n == node.op.name()) {
             self.unknown.push(node.op.name().to_owned());
         }
+        let first = node.inputs.first().copied().flatten();
+        self.tape.input_is_last_use = first
+            .is_some_and(|id| self.uses[id.index()] == 1 && self.graph.tensor(id).role == Role::Intermediate);
         self.execute(node, &refs, &calls, &bound);
         self.release_inputs(node);
     }

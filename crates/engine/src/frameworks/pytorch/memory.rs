@@ -1,6 +1,6 @@
 //! The device memory of one step: storages with reference counts, written down as events.
 
-use crate::timeline::{Event, EventKind, Storage};
+use crate::timeline::{Event, EventKind, Search, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
 use std::collections::BTreeMap;
@@ -38,6 +38,19 @@ impl Memory {
         self.references.push(1);
         self.event(EventKind::Allocate, id);
         id
+    }
+
+    /// Plans for a kernel are tried, after which the allocator's cache is emptied.
+    pub(super) fn search(&mut self, trial: Bytes) {
+        let event = self.timeline.events.len();
+        self.timeline.searches.push(Search { event, trial });
+    }
+
+    /// Scratch memory of a kernel that is there for one call, and that it can do without.
+    pub(super) fn scratch(&mut self, bytes: Bytes, label: &'static str) {
+        let storage = self.allocate(bytes, Category::Workspace, label);
+        self.timeline.optional.push(storage);
+        self.release(storage);
     }
 
     fn label(&mut self, label: &'static str) -> u32 {

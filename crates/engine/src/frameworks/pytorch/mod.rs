@@ -1,7 +1,7 @@
 //! PyTorch on CUDA: eager mode, autograd, autocast, `torch.optim`.
 //!
 //! The step is run call by call without computing anything: forward in graph order (`tape`), the loss (`loss`),
-//! backward as the autograd engine would (`backward`), then the optimizer. Rules are those of PyTorch 2.15.
+//! backward as the autograd engine would (`backward`), then the optimizer. Kernels' scratch memory is part of it (`workspace`). Rules are those of PyTorch 2.15.
 
 mod backward;
 mod checkpoint;
@@ -13,6 +13,7 @@ mod setup;
 mod strides;
 mod tape;
 mod train;
+mod workspace;
 
 use crate::optimizers::StepConfig;
 use crate::parameters::Stored;
@@ -22,6 +23,7 @@ use memfit_graph::{Bytes, Graph, Inferred, Problem, TensorId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tape::{Tape, TensorRef};
+use workspace::Kernels;
 
 /// One step under PyTorch's rules.
 pub(crate) struct Step {
@@ -88,11 +90,14 @@ struct Runner<'a> {
 /// A problem for each tensor whose size is not known, which is what `--set` and `--input` can give.
 pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Step, Vec<Problem>> {
     let training = plan.mode == Mode::Train;
+    let mut tape = Tape::new(plan.precision.autocast(), training);
+    tape.kernels =
+        (!plan.as_fake_tensors).then(|| Kernels::new(plan.cudnn_benchmark, plan.compute_capability));
     let mut runner = Runner {
         graph,
         inferred,
         plan,
-        tape: Tape::new(plan.precision.autocast(), training),
+        tape,
         host: Vec::new(),
         values: vec![None; graph.tensors.len()],
         uses: uses(graph),
@@ -113,6 +118,9 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         runner.layer(node);
     }
     let (mut leaves, stored) = runner.set_up(training);
+    if training && (plan.keep_gradients || plan.accumulate > 1) {
+        runner.keep_gradients(&mut leaves);
+    }
     runner.tape.memory.phase = Phase::Forward;
     runner.forward();
     let mut saved = Vec::new();

@@ -12,19 +12,20 @@ impl Runner<'_> {
     /// Loss, backward and optimizer step.
     pub(super) fn train(&mut self, leaves: &mut Vec<Leaf>, saved: &mut Vec<SavedStorage>) {
         let losses = self.losses();
-        self.tape.end_autocast();
+        // Outside of the region the casts that no node keeps are freed before backward.
+        if !self.plan.autocast_backward {
+            self.tape.end_autocast();
+        }
         self.tape.autocast = None;
         saved.extend(self.saved_storages());
         let options = backward::Options { as_fake_tensors: self.plan.as_fake_tensors };
-        if self.plan.keep_gradients || self.plan.accumulate > 1 {
-            self.keep_gradients(leaves);
-        }
         self.tape.memory.phase = Phase::Backward;
         if let Some(loss) = losses {
             backward::run(self, loss, leaves, options);
             let storage = self.tape.tensor(loss).storage;
             self.tape.memory.release(storage);
         }
+        self.tape.end_autocast();
         self.tape.memory.phase = Phase::OptimizerStep;
         self.optimizer_step(leaves);
         if !self.plan.keep_gradients {
@@ -35,7 +36,7 @@ impl Runner<'_> {
     }
 
     /// Gradients that an earlier micro-batch or step left.
-    fn keep_gradients(&mut self, leaves: &mut [Leaf]) {
+    pub(super) fn keep_gradients(&mut self, leaves: &mut [Leaf]) {
         for leaf in leaves {
             let id = self.tape.new_storage(&leaf.shape.clone(), leaf.dtype, Category::Gradient, "gradient");
             self.tape.memory.recategorize(id, Category::Gradient, leaf.layer);

@@ -1,0 +1,234 @@
+//! Scratch memory of convolutions, and the search for a plan.
+//!
+//! **Sustained.** Tensor-core kernels of cuDNN read channels innermost (NHWC). For tensors laid out the other way cuDNN copies
+//! the operands into workspace first (kernel names in public profiles: nhwc input, krsc filter, separate conversion kernels;
+//! NVIDIA's performance guide: "NCHW pays automatic transposes"). The gradient of the filter needs both activations, that of
+//! the input the output's gradient; forward needs none in what was measured. Pointwise kernels run as matrix products on NCHW, and
+//! narrow layers and groups on other kernels. PyTorch allocates the plan's workspace at each call, frees it after,
+//! and takes another plan where it is out of memory (aten/src/ATen/native/cudnn/Conv_v8.cpp, `run_conv_plan`, `run_single_conv`). Which layers take part was found on published peaks of 231
+//! convolutional networks on an A100 (GPUMemNet's measurements), by shape alone; docs/accuracy.md says how well it holds.
+//!
+//! **Search.** With `torch.backends.cudnn.benchmark` each convolution that is met for the first time is run with every plan
+//! on offer, in scratch memory of the largest plan that fits (Conv_v8.cpp, `get_valid_plans`, `run_single_conv`), after which the
+//! allocator's cache is emptied. Families with large scratch memory are FFT in tiles of 32 x 32 (half spectra of complex
+//! float32, 4,352 bytes a tile) and Winograd F(4x4, 3x3) that is not fused (36 values a tile); both are for stride one.
+
+use super::strides::{self, Dims};
+use super::tape::{Meta, Tape};
+use memfit_graph::{Bytes, DType};
+use std::collections::HashSet;
+
+/// Which product a kernel makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Pass {
+    /// The output.
+    Forward,
+    /// The input's gradient.
+    Input,
+    /// The filter's gradient.
+    Filter,
+}
+
+/// What is known of a card's kernels, and which convolutions have been met.
+pub(super) struct Kernels {
+    benchmark: bool,
+    /// Major and minor.
+    capability: (u32, u32),
+    met: HashSet<(Pass, Dims, Dims, Dims)>,
+}
+
+/// The card where none is named: the first whose float32 convolutions run on tensor cores.
+const AMPERE: (u32, u32) = (8, 0);
+
+/// Bytes of a 32 x 32 tile's half spectrum: 32 x 17 complex numbers of 8 bytes.
+const FFT_TILE: u64 = 32 * 17 * 8;
+/// The most rows of a filter that such a tile takes.
+const FFT_LARGEST: u64 = 31;
+/// Bytes of a Winograd tile: 6 x 6 values of 4 bytes.
+const WINOGRAD_TILE: u64 = 36 * 4;
+
+/// Channels (of a group) from which on a dense layer runs on NHWC tensor-core kernels.
+const DENSE_CHANNELS: u64 = 17;
+/// The same where there are several groups.
+const GROUP_CHANNELS: u64 = 40;
+/// An image's channels at most; they are padded to what a tensor core reads at once.
+const IMAGE_CHANNELS: u64 = 4;
+
+impl Kernels {
+    /// No convolution met yet.
+    pub(super) fn new(benchmark: bool, capability: Option<(u32, u32)>) -> Kernels {
+        Kernels { benchmark, capability: capability.unwrap_or(AMPERE), met: HashSet::new() }
+    }
+
+    /// Whether convolutions of a dtype run on tensor cores: half precision from Volta on, bfloat16 and float32 (as TF32, which
+    /// PyTorch allows in convolutions by default) from Ampere on.
+    fn on_tensor_cores(&self, dtype: DType) -> bool {
+        match dtype {
+            DType::Float16 => self.capability >= (7, 0),
+            DType::Bfloat16 | DType::Float32 => self.capability >= AMPERE,
+            _ => false,
+        }
+    }
+}
+
+/// The sizes of a convolution, all in elements.
+struct Sizes {
+    channels: u64,
+    groups: u64,
+    outputs: u64,
+    input: u64,
+    output: u64,
+    filter: u64,
+    /// Of the filter, beside its channels.
+    window: u64,
+}
+
+fn product(dims: &[u64]) -> u64 {
+    dims.iter().fold(1, |all, d| all.saturating_mul(*d))
+}
+
+impl Sizes {
+    fn read(x: &Meta, w: &Meta, y: &Meta) -> Option<Sizes> {
+        let ([_, channels, ..], [_, per_group, window @ ..], [_, outputs, ..]) =
+            (&x.shape[..], &w.shape[..], &y.shape[..])
+        else {
+            return None;
+        };
+        let (product_of, groups) = (|m: &Meta| product(&m.shape), channels / (*per_group).max(1));
+        Some(Sizes {
+            channels: *channels,
+            groups: groups.max(1),
+            outputs: *outputs,
+            input: product_of(x),
+            output: product_of(y),
+            filter: product_of(w),
+            window: product(window),
+        })
+    }
+
+    /// Whether PyTorch's own kernel runs it: a filter for each channel (aten/src/ATen/native/Convolution.cpp, `is_depthwise`;
+    /// `use_cudnn_depthwise` sends half precision to cuDNN where shapes allow).
+    fn is_depthwise(&self) -> bool {
+        self.channels > 1 && self.groups == self.channels && self.outputs.is_multiple_of(self.channels)
+    }
+
+    /// The elements of the copies that a kernel makes of its operands.
+    fn copies(&self, pass: Pass, vector: u64) -> u64 {
+        let per_group = self.channels / self.groups;
+        let is_image = self.channels <= IMAGE_CHANNELS;
+        let least = if self.groups > 1 { GROUP_CHANNELS } else { DENSE_CHANNELS };
+        if self.window <= 1 || self.is_depthwise() || (!is_image && per_group < least) {
+            return 0;
+        }
+        // Channels are padded to a whole vector.
+        let padded = |n: u64| n.saturating_mul(self.channels.next_multiple_of(vector)) / self.channels;
+        match pass {
+            Pass::Forward => 0,
+            Pass::Input => self.output.saturating_add(padded(self.filter)),
+            Pass::Filter => {
+                padded(self.input).saturating_add(self.output).saturating_add(padded(self.filter))
+            }
+        }
+    }
+}
+
+/// The largest scratch memory among the plans that a search may try.
+fn trial(sizes: &Sizes, x: &Meta, w: &Meta, y: &Meta) -> u64 {
+    let (&[batch, c, h, wide], &[_, _, r, s], &[_, k, p, q]) = (&x.shape[..], &w.shape[..], &y.shape[..])
+    else {
+        return 0;
+    };
+    // Stride one keeps the map's size, up to padding.
+    let unit_stride = p.saturating_add(r) > h && q.saturating_add(s) > wide;
+    if sizes.groups > 1 || !unit_stride || r > FFT_LARGEST || s > FFT_LARGEST {
+        return 0;
+    }
+    let family = |tiles: u64, bytes: u64| {
+        let tiles = batch.saturating_mul(tiles);
+        let values = c.saturating_mul(tiles).saturating_add(k.saturating_mul(tiles));
+        values.saturating_add(c.saturating_mul(k)).saturating_mul(bytes)
+    };
+    let side = |n: u64, filter: u64| n.div_ceil(33 - filter);
+    let fft = family(side(p, r).saturating_mul(side(q, s)), FFT_TILE);
+    let winograd =
+        if (r, s) == (3, 3) { family(p.div_ceil(4).saturating_mul(q.div_ceil(4)), WINOGRAD_TILE) } else { 0 };
+    fft.max(winograd)
+}
+
+impl Tape {
+    /// What the kernel of one product of a convolution holds while it runs; its result has been allocated.
+    pub(super) fn convolve(&mut self, pass: Pass, x: &Meta, w: &Meta, y: &Meta) {
+        let (Some(kernels), Some(sizes)) = (self.kernels.as_mut(), Sizes::read(x, w, y)) else { return };
+        let element = x.dtype.size_of(1).0;
+        if sizes.is_depthwise() && element >= 4 {
+            return;
+        }
+        let is_new = || (pass, x.shape.clone(), w.shape.clone(), y.shape.clone());
+        let searches = kernels.benchmark && kernels.met.insert(is_new());
+        let is_channels_last = !strides::is_contiguous(&x.shape, &x.strides);
+        let copies = if kernels.on_tensor_cores(x.dtype) && !is_channels_last {
+            sizes.copies(pass, 16 / element.max(1))
+        } else {
+            0
+        };
+        let copies = copies.saturating_mul(element);
+        if searches {
+            self.memory.search(Bytes(trial(&sizes, x, w, y).max(copies)));
+        }
+        if copies > 0 {
+            self.memory.scratch(Bytes(copies), "convolution");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(shape: &[u64], dtype: DType) -> Meta {
+        Meta { shape: shape.into(), strides: strides::contiguous(shape), dtype }
+    }
+
+    /// The workspace of all three passes of a convolution of 56 x 56 maps, in elements of the output.
+    fn workspace(channels: u64, outputs: u64, filter: [u64; 3], dtype: DType, card: (u32, u32)) -> Vec<u64> {
+        let mut tape = Tape::new(None, true);
+        tape.kernels = Some(Kernels::new(false, Some(card)));
+        let [per_group, r, s] = filter;
+        let (x, w) = (meta(&[2, channels, 56, 56], dtype), meta(&[outputs, per_group, r, s], dtype));
+        let y = meta(&[2, outputs, 56, 56], dtype);
+        for pass in [Pass::Forward, Pass::Input, Pass::Filter] {
+            tape.convolve(pass, &x, &w, &y);
+        }
+        let timeline = tape.memory.into_timeline();
+        timeline.storages.iter().map(|s| s.bytes.0).collect()
+    }
+
+    #[test]
+    fn dense_layers_on_tensor_cores_are_copied() {
+        let (map, filter) = (2 * 64 * 56 * 56, 64 * 64 * 9);
+        let both = [4 * (map + filter), 4 * (2 * map + filter)];
+        assert_eq!(workspace(64, 64, [64, 3, 3], DType::Float32, AMPERE), both);
+        assert_eq!(workspace(64, 64, [64, 3, 3], DType::Float16, (7, 0)), both.map(|b| b / 2));
+        for [outputs, per_group, window] in [[64, 64, 1], [64, 1, 3], [64, 32, 3]] {
+            let filter = [per_group, window, window];
+            assert!(workspace(64, outputs, filter, DType::Float32, AMPERE).is_empty(), "{filter:?}");
+        }
+        // Float32 has tensor cores from Ampere on.
+        assert!(workspace(64, 64, [64, 3, 3], DType::Float32, (7, 5)).is_empty());
+    }
+
+    #[test]
+    fn a_convolution_is_searched_once() {
+        let mut tape = Tape::new(None, true);
+        tape.kernels = Some(Kernels::new(true, None));
+        let (x, w) = (meta(&[1, 1536, 10, 10], DType::Float32), meta(&[2048, 1536, 1, 1], DType::Float32));
+        let y = meta(&[1, 2048, 10, 10], DType::Float32);
+        for _ in 0..2 {
+            tape.convolve(Pass::Forward, &x, &w, &y);
+        }
+        let searches = tape.memory.into_timeline().searches;
+        // The filter's spectra alone are 13,056 MiB.
+        assert_eq!(searches.len(), 1);
+        assert_eq!(searches[0].trial, Bytes(4352 * (1536 + 2048 + 1536 * 2048)));
+    }
+}
