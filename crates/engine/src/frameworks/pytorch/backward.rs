@@ -7,7 +7,6 @@
 
 use super::strides::{self, Dims};
 use super::tape::{Edge, Meta, Node, Tape, TensorRef};
-use super::workspace::Pass;
 use crate::{Category, StorageId};
 use memfit_graph::{DType, Grad, Place, View};
 use smallvec::SmallVec;
@@ -175,7 +174,7 @@ impl<M: Machine> Backward<'_, M> {
             .filter(|(_, input)| input.edge != Edge::None)
             .map(|(i, _)| {
                 let gradient = self.gradient(node, i, &first, &incoming, &mut scratch);
-                self.workspace(node, i);
+                self.tape().convolve_backward(node, i);
                 (i, gradient)
             })
             .collect();
@@ -277,20 +276,6 @@ impl<M: Machine> Backward<'_, M> {
                 // An expand's gradient is summed when it is validated.
                 _ => self.shared(first, first.shape.clone(), first.strides.clone()),
             },
-        }
-    }
-
-    /// What the kernel that makes the gradient of input `i` needs while it runs.
-    fn workspace(&mut self, node: &Node, i: usize) {
-        let pass = match i {
-            0 => Pass::Input,
-            1 => Pass::Filter,
-            _ => return,
-        };
-        if node.function == "convolution"
-            && let ([x, w, ..], [(y, _), ..]) = (&node.inputs[..], &node.outputs[..])
-        {
-            self.tape().convolve(pass, &x.meta, &w.meta, y);
         }
     }
 

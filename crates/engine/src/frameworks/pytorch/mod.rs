@@ -6,6 +6,7 @@
 mod backward;
 mod checkpoint;
 mod forward;
+mod in_place;
 pub(super) mod loss;
 mod memory;
 mod names;

@@ -6,7 +6,7 @@
 
 use super::memory::Memory;
 use super::strides::{self, Dims};
-use super::workspace::{Kernels, Pass};
+use super::workspace::Kernels;
 use crate::{Category, StorageId};
 use memfit_graph::{Autocast, Call, DType, Grad, OutDtype, Place, Saved, View};
 use smallvec::SmallVec;
@@ -30,10 +30,6 @@ pub(super) enum Edge {
     /// Into the gradient of leaf parameter number `leaf`.
     Leaf(u32),
 }
-
-/// Functions that models run in place where they can (`ReLU(inplace=True)`, as torchvision and timm do throughout): their
-/// backward reads the output. An exported file does not tell; what is kept is the same either way.
-const IN_PLACE: &[&str] = &["relu"];
 
 /// A tensor: a window on a storage.
 #[derive(Clone, Debug)]
@@ -161,12 +157,7 @@ impl Tape {
         let promoted = self.promoted(&inputs);
         let outputs: SmallVec<[TensorRef; 2]> =
             call.outputs.iter().map(|output| self.output(call.function, output, &inputs, promoted)).collect();
-        if call.function == "convolution"
-            && let ([x, w, ..], [y, ..]) = (&inputs[..], &outputs[..])
-        {
-            let [x, w, y] = [x, w, y].map(|t| self.tensor(*t).meta());
-            self.convolve(Pass::Forward, &x, &w, &y);
-        }
+        self.convolve_forward(call.function, &inputs, &outputs);
         if differentiable {
             self.record(call, &inputs, &outputs, promoted);
         }
@@ -273,14 +264,7 @@ impl Tape {
         };
         let tensor = match &output.place {
             Place::New => fresh(self, strides::contiguous(&shape)),
-            Place::Pointwise
-                if self.kernels.is_some()
-                    && self.input_is_last_use
-                    && IN_PLACE.contains(&function)
-                    && inputs.first().is_some_and(|t| self.may_be_overwritten(*t, dtype)) =>
-            {
-                self.alias(inputs[0], None)
-            }
+            Place::Pointwise if self.overwrites(function, inputs, dtype) => self.alias(inputs[0], None),
             Place::Pointwise => {
                 let strides = self.pointwise_strides(&shape, inputs);
                 fresh(self, strides)
@@ -297,14 +281,6 @@ impl Tape {
             }
         };
         self.add(tensor)
-    }
-
-    /// Whether an in-place function may write over a tensor: nobody else holds it, and nothing is converted.
-    fn may_be_overwritten(&self, t: TensorRef, dtype: DType) -> bool {
-        let tensor = self.tensor(t);
-        tensor.dtype == dtype
-            && matches!(tensor.edge, Edge::Node { .. })
-            && self.memory.references(tensor.storage) == 1
     }
 
     /// Another tensor on the same storage, which it holds.

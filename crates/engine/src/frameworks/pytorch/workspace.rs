@@ -14,7 +14,7 @@
 //! float32, 4,352 bytes a tile) and Winograd F(4x4, 3x3) that is not fused (36 values a tile); both are for stride one.
 
 use super::strides::{self, Dims};
-use super::tape::{Meta, Tape};
+use super::tape::{Meta, Node, Tape, TensorRef};
 use memfit_graph::{Bytes, DType};
 use std::collections::HashSet;
 
@@ -156,8 +156,28 @@ fn trial(sizes: &Sizes, x: &Meta, w: &Meta, y: &Meta) -> u64 {
 }
 
 impl Tape {
+    /// The forward kernel of a call, where it is a convolution.
+    pub(super) fn convolve_forward(&mut self, function: &str, inputs: &[TensorRef], outputs: &[TensorRef]) {
+        if let ("convolution", [x, w, ..], [y, ..]) = (function, inputs, outputs)
+            && self.kernels.is_some()
+        {
+            let [x, w, y] = [x, w, y].map(|t| self.tensor(*t).meta());
+            self.convolve(Pass::Forward, &x, &w, &y);
+        }
+    }
+
+    /// The kernel that makes the gradient of input `i` of an autograd node, where it is a convolution's.
+    pub(super) fn convolve_backward(&mut self, node: &Node, i: usize) {
+        if let ("convolution", [x, w, ..], [(y, _), ..]) =
+            (node.function, &node.inputs[..], &node.outputs[..])
+            && let Some(pass) = [Pass::Input, Pass::Filter].get(i)
+        {
+            self.convolve(*pass, &x.meta, &w.meta, y);
+        }
+    }
+
     /// What the kernel of one product of a convolution holds while it runs; its result has been allocated.
-    pub(super) fn convolve(&mut self, pass: Pass, x: &Meta, w: &Meta, y: &Meta) {
+    fn convolve(&mut self, pass: Pass, x: &Meta, w: &Meta, y: &Meta) {
         let (Some(kernels), Some(sizes)) = (self.kernels.as_mut(), Sizes::read(x, w, y)) else { return };
         let element = x.dtype.size_of(1).0;
         if sizes.is_depthwise() && element >= 4 {
