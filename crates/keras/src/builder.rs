@@ -5,7 +5,7 @@ use crate::layer::{Configured, LayerCall};
 use crate::options::Options;
 use crate::spec::Spec;
 use crate::{LayerSummary, Recorded};
-use memfit_graph::{DType, Graph, OpError, Problem, Role, Shape, TensorId, Type};
+use memfit_graph::{DType, Dim, Graph, OpError, Problem, Role, Shape, TensorId, Type};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -192,6 +192,9 @@ impl<'o> Builder<'o> {
 
     /// What the file says of the outputs of a layer that cannot tell.
     fn recorded(&mut self, class: &str, request: &Request<'_>, specs: &[Spec]) -> Option<Vec<Spec>> {
+        if let Some(given) = self.given(request.path, class, specs) {
+            return Some(vec![given]);
+        }
         let dtype = specs.first().map_or(DType::Float32, |s| s.dtype);
         let known: Option<Vec<Spec>> =
             request.recorded.iter().map(|r| Some(r.as_ref()?.spec(request.path, specs, dtype))).collect();
@@ -233,13 +236,15 @@ impl<'o> Builder<'o> {
             }
             layer.weights = Some(self.variables(request.path, weights));
         }
-        if let Some(shape) = given.and_then(|g| g.shape) {
-            let first = specs.first();
-            let batch = first.and_then(|s| s.dims().first().cloned()).unwrap_or(memfit_graph::Dim::Known(1));
-            let dims = std::iter::once(batch).chain(shape.into_iter().map(Into::into));
-            let dtype = first.map_or(facts.policy.compute, |s| facts.policy.cast(s.dtype));
-            return Some(vec![Spec::new(dims.collect(), dtype)]);
-        }
         self.recorded(&facts.class, request, specs)
+    }
+
+    /// The output that the user gives, in the place of the batch axis that of the first input.
+    fn given(&self, path: &str, class: &str, specs: &[Spec]) -> Option<Spec> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let shape = self.options.custom(path, name, class)?.shape.as_ref()?;
+        let batch = specs.first().and_then(|s| s.dims().first().cloned()).unwrap_or(Dim::Known(1));
+        let dims = std::iter::once(batch).chain(shape.iter().copied().map(Dim::Known));
+        Some(Spec::new(dims.collect(), specs.first().map_or(DType::Float32, |s| s.dtype)))
     }
 }

@@ -12,6 +12,7 @@
 pub mod activation;
 pub mod arguments;
 pub mod layers;
+pub mod operations;
 pub mod options;
 pub mod policy;
 

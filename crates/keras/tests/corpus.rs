@@ -10,14 +10,9 @@ use serde_json::Value;
 use std::fs::File;
 use std::path::Path;
 
-#[test]
-fn counts_shapes_and_variables_are_those_of_keras() {
-    let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus/keras"));
-    let Ok(index) = std::fs::read(dir.join("index.json")) else {
-        println!("skipped: there is no {}", dir.display());
-        return;
-    };
-    let index: Value = serde_json::from_slice(&index).unwrap();
+/// How many files were compared, and every difference.
+fn compare(dir: &Path) -> Option<(usize, Vec<String>)> {
+    let index: Value = serde_json::from_slice(&std::fs::read(dir.join("index.json")).ok()?).unwrap();
     let (mut files, mut problems) = (0, Vec::new());
     for truth in index["models"].as_array().unwrap() {
         for file in truth["files"].as_array().unwrap() {
@@ -31,11 +26,26 @@ fn counts_shapes_and_variables_are_those_of_keras() {
             }
         }
     }
-    println!("{files} files, {} differences", problems.len());
-    assert!(
-        problems.is_empty(),
-        "{} differences:\n{}",
-        problems.len(),
-        problems[..problems.len().min(60)].join("\n")
-    );
+    Some((files, problems))
+}
+
+fn check(dir: &str, least: usize) {
+    let Some((files, problems)) = compare(Path::new(dir)) else {
+        println!("skipped: there is no {dir}");
+        return;
+    };
+    let shown = &problems[..problems.len().min(60)];
+    assert!(files >= least && problems.is_empty(), "{} differences:\n{}", problems.len(), shown.join("\n"));
+}
+
+#[test]
+fn the_models_here_are_what_keras_says() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/keras");
+    assert!(Path::new(dir).exists());
+    check(dir, 12);
+}
+
+#[test]
+fn the_corpus_is_what_keras_says() {
+    check(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus/keras"), 86);
 }

@@ -7,6 +7,7 @@
 
 use crate::layer::{Call, Keras, Layer, Weight};
 use crate::model::Model;
+use crate::operations;
 use crate::reader::Source;
 use crate::spatial::PerAxis;
 use memfit_graph::DType;
@@ -119,7 +120,10 @@ pub(crate) fn build(source: &Source<'_>) -> Result<Arc<dyn Layer>, String> {
     if Model::is(&source.object) {
         return nested::build(source);
     }
-    if source.object.is_builtin() && !source.object.is_operation() {
+    if let Some(operation) = operations::build(source) {
+        return Ok(operation);
+    }
+    if source.object.is_builtin() {
         let spec = ALL.iter().copied().flatten().find(|spec| spec.classes.contains(&source.class()));
         if let Some(spec) = spec {
             return (spec.build)(source);

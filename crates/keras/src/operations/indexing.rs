@@ -1,0 +1,153 @@
+//! Parts of a tensor: `x[:, 1:, None]`, `take`, `one_hot`.
+
+use super::{Operation, Rule, operand};
+use crate::arguments::Argument;
+use crate::layer::Call;
+use crate::spec::{self, Spec};
+use memfit_graph::{DType, Dim, OpError};
+use serde_json::Value;
+
+pub(super) const RULES: &[(&[&str], Rule)] =
+    &[(&["GetItem"], get_item), (&["OneHot"], one_hot), (&["Take"], take)];
+
+/// One part of a key.
+enum Key {
+    Index,
+    Slice([Option<i64>; 3]),
+    New,
+    Ellipsis,
+}
+
+fn key(argument: &Argument) -> Option<Key> {
+    let slice = |object: &Value| {
+        let at = |name: &str| match object.get(name) {
+            None | Some(Value::Null) => Some(None),
+            Some(value) => value.as_i64().map(Some),
+        };
+        Some(Key::Slice([at("start")?, at("stop")?, at("step")?]))
+    };
+    match argument {
+        Argument::Json(Value::Null) => Some(Key::New),
+        Argument::Json(value) if value.is_i64() => Some(Key::Index),
+        Argument::Json(Value::String(text)) if text == "..." => Some(Key::Ellipsis),
+        Argument::Json(value @ Value::Object(object)) => {
+            match object.get("class_name").and_then(Value::as_str) {
+                Some("__slice__") => slice(object.get("config")?),
+                Some("__ellipsis__") => Some(Key::Ellipsis),
+                None if object.contains_key("start") => slice(value),
+                _ => None,
+            }
+        }
+        Argument::Map(map) => {
+            let plain = |(k, v): (&String, &Argument)| match v {
+                Argument::Json(v) => Some((k.clone(), v.clone())),
+                _ => None,
+            };
+            slice(&Value::Object(map.iter().map(plain).collect::<Option<_>>()?))
+        }
+        _ => None,
+    }
+}
+
+/// The size of a slice along an axis of `dim` elements.
+fn sliced(dim: &Dim, [start, stop, step]: [Option<i64>; 3]) -> Option<Dim> {
+    let step = step.unwrap_or(1);
+    let Some(n) = dim.known().and_then(|n| i64::try_from(n).ok()) else {
+        // An open size stays only where everything is taken, but for some elements at its ends.
+        return match (start, stop, step) {
+            (None | Some(0), None, 1 | -1) => Some(dim.clone()),
+            (Some(start), None, 1) if start > 0 => Some(dim.offset(start.checked_neg()?)),
+            (None | Some(0), Some(stop), 1) if stop < 0 => Some(dim.offset(stop)),
+            _ => None,
+        };
+    };
+    if step == 0 {
+        return None;
+    }
+    let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
+    let at = |index: Option<i64>, default: i64| {
+        let index = index.map(|i| if i < 0 { i.saturating_add(n) } else { i });
+        index.map_or(default, |i| i.clamp(low, high))
+    };
+    let (start, stop) =
+        if step > 0 { (at(start, low), at(stop, high)) } else { (at(start, high), at(stop, low)) };
+    let span = if step > 0 { stop - start } else { start - stop };
+    let count = span.max(0) as u64;
+    Some(Dim::Known(count.div_ceil(step.unsigned_abs())))
+}
+
+fn get_item(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let given = op.parameter(call, 1, &["key", "slice_spec"]);
+    let keys: Vec<Argument> = match given {
+        Some(Argument::List(list)) => list,
+        Some(Argument::Json(Value::Array(list))) => list.into_iter().map(Argument::Json).collect(),
+        Some(one) => vec![one],
+        None => return Ok(Vec::new()),
+    };
+    let Some(keys) = keys.iter().map(key).collect::<Option<Vec<Key>>>() else { return Ok(Vec::new()) };
+    let used = keys.iter().filter(|k| matches!(k, Key::Index | Key::Slice(_))).count();
+    let rest = x.rank().checked_sub(used);
+    let rest = rest.ok_or_else(|| OpError::mismatch(format!("at most {} indices", x.rank()), used))?;
+    let mut axes = x.dims().iter();
+    let mut dims = Vec::new();
+    for key in &keys {
+        match key {
+            Key::New => dims.push(Dim::Known(1)),
+            Key::Ellipsis => dims.extend(axes.by_ref().take(rest).cloned()),
+            Key::Index => {
+                axes.next();
+            }
+            Key::Slice(slice) => {
+                let Some(dim) = axes.next().and_then(|d| sliced(d, *slice)) else { return Ok(Vec::new()) };
+                dims.push(dim);
+            }
+        }
+    }
+    dims.extend(axes.cloned());
+    Ok(vec![x.with(dims)])
+}
+
+fn take(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let (x, Some(axis)) = (operand(call, inputs)?, op.integer(call, 2, &["axis"])) else {
+        return Ok(Vec::new());
+    };
+    let axis = x.axis(axis)?;
+    let middle: Vec<Dim> = match op.parameter(call, 1, &["indices"]) {
+        Some(Argument::Tensor(i)) => spec::input(inputs, i)?.dims().to_vec(),
+        Some(Argument::Json(value)) if value.is_i64() => Vec::new(),
+        _ => return Ok(Vec::new()),
+    };
+    let (before, after) = (x.dims()[..axis].iter(), x.dims()[axis + 1..].iter());
+    Ok(vec![x.with(before.chain(&middle).chain(after).cloned())])
+}
+
+fn one_hot(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let classes = op.integer(call, 1, &["num_classes", "depth"]).and_then(|n| u64::try_from(n).ok());
+    let Some(classes) = classes else { return Ok(Vec::new()) };
+    let axis = op.integer(call, 2, &["axis"]).unwrap_or(-1);
+    let mut dims = x.dims().to_vec();
+    let at = if axis < 0 { dims.len() } else { usize::try_from(axis).unwrap_or(usize::MAX).min(dims.len()) };
+    dims.insert(at, Dim::Known(classes));
+    let dtype = op.parameter(call, usize::MAX, &["dtype"]).and_then(|d| crate::policy::dtype(d.as_str()?));
+    Ok(vec![Spec::new(dims.into_iter().collect(), dtype.unwrap_or(DType::Float32))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_count_as_python_does() {
+        let count = |n, slice| sliced(&Dim::Known(n), slice).unwrap().known().unwrap();
+        assert_eq!(count(10, [None, None, Some(3)]), 4);
+        assert_eq!(count(10, [Some(-3), None, None]), 3);
+        assert_eq!(count(10, [None, None, Some(-1)]), 10);
+        assert_eq!(count(10, [Some(8), Some(2), Some(-2)]), 3);
+        assert_eq!(count(10, [Some(5), Some(2), None]), 0);
+        assert_eq!(count(10, [Some(i64::MIN), Some(i64::MAX), Some(i64::MAX)]), 1);
+        assert_eq!(sliced(&Dim::symbol("t"), [Some(1), None, None]).unwrap().to_string(), "(t - 1)");
+        assert!(sliced(&Dim::symbol("t"), [None, Some(4), None]).is_none());
+    }
+}

@@ -1,0 +1,69 @@
+//! One tensor from many, many from one.
+
+use super::{Operation, Rule, operand};
+use crate::layer::Call;
+use crate::layers::concatenate::joined;
+use crate::spec::{self, Spec};
+use memfit_graph::{Dim, OpError};
+
+pub(super) const RULES: &[(&[&str], Rule)] =
+    &[(&["Concatenate"], concatenate), (&["Split"], split), (&["Stack"], stack), (&["Unstack"], unstack)];
+
+fn concatenate(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    Ok(vec![joined(inputs, op.integer(call, 1, &["axis"]).unwrap_or(0))?])
+}
+
+fn stack(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = spec::input(inputs, 0)?;
+    let axis = op.integer(call, 1, &["axis"]).unwrap_or(0);
+    let rank = x.rank() as i64 + 1;
+    let at = usize::try_from(if axis < 0 { axis.saturating_add(rank) } else { axis }).ok();
+    let at = at
+        .filter(|a| *a <= x.rank())
+        .ok_or_else(|| OpError::mismatch(format!("an axis below {rank}"), axis))?;
+    let mut y = x.clone();
+    y.shape.insert(at, Dim::Known(inputs.len() as u64));
+    Ok(vec![y])
+}
+
+fn unstack(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let axis = x.axis(op.integer(call, 2, &["axis"]).unwrap_or(0))?;
+    let Some(count) = x.dims()[axis].known().filter(|n| *n <= MOST) else { return Ok(Vec::new()) };
+    let mut y = x.clone();
+    y.shape.remove(axis);
+    Ok(vec![y; count as usize])
+}
+
+/// How many tensors an operation may give.
+const MOST: u64 = 4096;
+
+/// Into as many parts, or at these positions; TensorFlow's function names the sizes of the parts.
+fn split(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let axis = x.axis(op.integer(call, 2, &["axis"]).unwrap_or(0))?;
+    let dim = &x.dims()[axis];
+    let parts = op.parameter(call, 1, &["indices_or_sections", "num_or_size_splits"]);
+    let Some(parts) = parts else { return Ok(Vec::new()) };
+    if let Some(count) = parts.as_i64() {
+        let count = u64::try_from(count).ok().filter(|n| (1..=MOST).contains(n));
+        let count = count.ok_or_else(|| OpError::mismatch(format!("1 to {MOST} parts"), "another number"))?;
+        let part = dim.div_exact(&Dim::Known(count));
+        let part = part.ok_or_else(|| OpError::mismatch(format!("a size that {count} divides"), dim))?;
+        return Ok(vec![x.replaced(axis, part); count as usize]);
+    }
+    let (Some(positions), Some(total)) = (parts.ints(), dim.known()) else { return Ok(Vec::new()) };
+    let sizes = call.arguments.named.contains_key("num_or_size_splits");
+    let mut outputs = Vec::with_capacity(positions.len() + 1);
+    let mut begin = 0;
+    for n in positions {
+        let n = u64::try_from(n).map_err(|_| OpError::mismatch("positions or sizes", n))?;
+        let size = if sizes { n } else { n.min(total).saturating_sub(begin) };
+        begin = if sizes { begin.saturating_add(n) } else { n.min(total) };
+        outputs.push(x.replaced(axis, Dim::Known(size)));
+    }
+    if !sizes {
+        outputs.push(x.replaced(axis, Dim::Known(total.saturating_sub(begin))));
+    }
+    Ok(outputs)
+}

@@ -1,0 +1,107 @@
+//! Operations between layers: nodes of `keras.ops` (Keras 3) and of TensorFlow functions (Keras 2), which stand in a functional model
+//! where its author wrote `x + y` or `ops.reshape(x, …)`.
+//!
+//! keras/src/ops/*.py, `compute_output_spec`; tf_keras/src/layers/core/tf_op_layer.py (`TFOpLambda`, `SlicingOpLambda`,
+//! `TensorFlowOpLayer`). An operation has no variables. Those whose shapes have a rule are in tables below, by the class that Keras 3
+//! gives them; of all others, what the file recorded where they are read is taken.
+
+mod elementwise;
+mod indexing;
+mod joining;
+mod names;
+mod product;
+mod reduction;
+mod reshaping;
+
+use crate::arguments::Argument;
+use crate::layer::{Call, Layer};
+use crate::reader::Source;
+use crate::spec::{self, Spec};
+use memfit_graph::OpError;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Gives the outputs; none where it cannot tell.
+type Rule = fn(&Operation, &Call<'_>, &[Spec]) -> Result<Vec<Spec>, OpError>;
+
+/// An operation by Keras 3's class name.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// The class: `Matmul`, or a TensorFlow function that has none.
+    pub class: String,
+    /// What was given when the operation was made rather than when it was called.
+    pub config: Value,
+    rule: Option<Rule>,
+}
+
+const TABLES: &[&[(&[&str], Rule)]] = &[
+    elementwise::RULES,
+    indexing::RULES,
+    joining::RULES,
+    product::RULES,
+    reduction::RULES,
+    reshaping::RULES,
+];
+
+/// Every operation that has a rule.
+pub fn known() -> impl Iterator<Item = &'static str> {
+    TABLES.iter().copied().flatten().flat_map(|(names, _)| names.iter().copied())
+}
+
+/// The operation that the source describes, if it is one.
+pub(crate) fn build(source: &Source<'_>) -> Option<Arc<dyn Layer>> {
+    let object = &source.object;
+    let class = match object.class_name {
+        class if object.is_operation() => class.to_owned(),
+        "TFOpLambda" | "SlicingOpLambda" => names::of_function(object.config.get("function")?.as_str()?),
+        "TensorFlowOpLayer" => names::of_kernel(object.config.get("node_def")?),
+        _ => return None,
+    };
+    let rules = TABLES.iter().copied().flatten();
+    let rule = rules.into_iter().find(|(names, _)| names.contains(&class.as_str())).map(|(_, rule)| *rule);
+    Some(Arc::new(Operation { class, config: object.config.clone(), rule }))
+}
+
+impl Layer for Operation {
+    fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        match self.rule {
+            Some(rule) => rule(self, call, inputs),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Operation {
+    /// A parameter: given when the operation was made, by name in the call, or at `position` in it.
+    fn parameter(&self, call: &Call<'_>, position: usize, names: &[&str]) -> Option<Argument> {
+        let made = names.iter().find_map(|name| self.config.get(*name)).filter(|v| !v.is_null());
+        let named = || names.iter().find_map(|name| call.arguments.named.get(*name));
+        let given = || named().or_else(|| call.arguments.positional.get(position)).filter(|a| !a.is_null());
+        made.map(|v| Argument::Json(v.clone())).or_else(|| given().cloned())
+    }
+
+    /// A whole number.
+    fn integer(&self, call: &Call<'_>, position: usize, names: &[&str]) -> Option<i64> {
+        self.parameter(call, position, names)?.as_i64()
+    }
+
+    /// A list of whole numbers; one stands for a list of one.
+    fn integers(&self, call: &Call<'_>, position: usize, names: &[&str]) -> Option<Vec<i64>> {
+        self.parameter(call, position, names)?.ints()
+    }
+
+    /// A truth value.
+    fn flag(&self, call: &Call<'_>, position: usize, names: &[&str]) -> bool {
+        self.parameter(call, position, names).and_then(|a| a.as_bool()).unwrap_or(false)
+    }
+}
+
+/// What the operation is called on: the first tensor.
+fn operand<'a>(call: &Call<'_>, inputs: &'a [Spec]) -> Result<&'a Spec, OpError> {
+    spec::input(inputs, call.arguments.first().first().copied().unwrap_or(0))
+}
+
+/// The axes of a tensor from the front.
+fn axes_of(x: &Spec, axes: &[i64]) -> Result<Vec<usize>, OpError> {
+    axes.iter().map(|a| x.axis(*a)).collect()
+}
