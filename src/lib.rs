@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`graph`] | tensors, operators, shape inference |
 //! | [`onnx`] | `.onnx` files as graphs; weights are never read |
+//! | [`keras`] | `.keras`, `.h5` and `.json` files of Keras 2 and 3 as graphs; the config alone is read |
 //! | [`engine`] | a graph and a plan give a timeline of allocations and its peak |
 //! | [`report`] | an estimate as text and JSON |
 //!
@@ -13,5 +14,6 @@
 
 pub use memfit_engine as engine;
 pub use memfit_graph as graph;
+pub use memfit_keras as keras;
 pub use memfit_onnx as onnx;
 pub use memfit_report as report;

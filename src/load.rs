@@ -1,10 +1,12 @@
-//! A model from a file or from standard input.
+//! A model from a file, a directory or standard input, whatever its format.
 
+use crate::args::ModelArgs;
 use crate::failure::Failure;
-use memfit_graph::Problem;
-use memfit_onnx::Model;
+use memfit_engine::Framework;
+use memfit_graph::{Graph, Problem};
+use memfit_keras::Options;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Cursor, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// A model with the name it is called by.
@@ -13,13 +15,34 @@ pub(crate) struct Loaded {
     pub(crate) file: String,
     /// The file's name without its extension, or the graph's.
     pub(crate) name: String,
+    /// `onnx` or `keras`.
+    pub(crate) format: &'static str,
     pub(crate) model: Model,
 }
 
-/// Reads the model at `path`; `-` is standard input.
-pub(crate) fn load(path: &Path) -> Result<Loaded, Failure> {
+/// What any importer gives.
+pub(crate) struct Model {
+    pub(crate) graph: Graph,
+    pub(crate) producer: String,
+    /// Where the format has one.
+    pub(crate) opset: Option<i64>,
+    /// Nodes in the file, or layer calls.
+    pub(crate) operators: u64,
+    pub(crate) warnings: Vec<Problem>,
+}
+
+impl Loaded {
+    /// Whose rules apply where nobody says it.
+    pub(crate) fn framework(&self) -> Framework {
+        if self.format == "keras" { Framework::Tensorflow } else { Framework::Pytorch }
+    }
+}
+
+/// Reads the model that was named; `-` is standard input.
+pub(crate) fn load(args: &ModelArgs) -> Result<Loaded, Failure> {
+    let (path, options) = (args.file.as_path(), args.options());
     if path.as_os_str() == "-" {
-        return from_stdin();
+        return from_stdin(&options);
     }
     let file = path.display().to_string();
     let failure = |error: io::Error| {
@@ -30,45 +53,79 @@ pub(crate) fn load(path: &Path) -> Result<Loaded, Failure> {
         };
         Failure::new(&file, message)
     };
-    let opened = File::open(path).map_err(failure)?;
-    let metadata = opened.metadata().map_err(failure)?;
-    if metadata.is_dir() {
-        return Err(Failure::new(&file, "expected an .onnx file, found a directory"));
+    let mut opened = File::open(path).map_err(failure)?;
+    if opened.metadata().map_err(failure)?.is_dir() {
+        opened = in_directory(path, &file)?;
     }
-    let model = import(opened).map_err(failure)?.map_err(|problems| Failure::of_file(&file, problems))?;
+    let read = import(opened, &options).map_err(failure)?;
+    let (format, model) = read.map_err(|problems| Failure::of_file(&file, problems))?;
     let name = path.file_stem().map_or_else(|| file.clone(), |s| s.to_string_lossy().into_owned());
-    Ok(Loaded { file, name, model })
+    Ok(Loaded { file, name, format, model })
 }
 
-fn from_stdin() -> Result<Loaded, Failure> {
+/// The config in an unpacked Keras archive.
+fn in_directory(path: &Path, file: &str) -> Result<File, Failure> {
+    if let Ok(config) = File::open(path.join("config.json")) {
+        return Ok(config);
+    }
+    let failure = Failure::new(file, "expected an .onnx file or a Keras model, found a directory");
+    if path.join("saved_model.pb").exists() {
+        return Err(failure.hint(
+            "a SavedModel holds a TensorFlow graph; save the Keras model with model.save(\"model.keras\")",
+        ));
+    }
+    Err(failure.hint("a directory is read only where it holds the config.json of a Keras model"))
+}
+
+fn from_stdin(options: &Options) -> Result<Loaded, Failure> {
     let file = "standard input".to_owned();
-    let read = standard_input().map_err(|error| Failure::new(&file, format!("cannot be read: {error}")))?;
-    let model = read.map_err(|problems| Failure::of_file(&file, problems))?;
+    let read =
+        standard_input(options).map_err(|error| Failure::new(&file, format!("cannot be read: {error}")))?;
+    let (format, model) = read.map_err(|problems| Failure::of_file(&file, problems))?;
     let name = if model.graph.name.is_empty() { "model".into() } else { model.graph.name.clone() };
-    Ok(Loaded { file, name, model })
+    Ok(Loaded { file, name, format, model })
 }
 
-type Imported = Result<Model, Vec<Problem>>;
+type Imported = Result<(&'static str, Model), Vec<Problem>>;
 
 /// A file behind standard input (`memfit inspect - < model.onnx`) is read like one, its weights skipped.
 #[cfg(unix)]
-fn standard_input() -> io::Result<Imported> {
+fn standard_input(options: &Options) -> io::Result<Imported> {
     use std::os::fd::AsFd;
-    import(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+    import(File::from(io::stdin().as_fd().try_clone_to_owned()?), options)
 }
 
 #[cfg(not(unix))]
-fn standard_input() -> io::Result<Imported> {
-    import_whole(io::stdin().lock())
+fn standard_input(options: &Options) -> io::Result<Imported> {
+    import_whole(io::stdin().lock(), options)
 }
 
 /// Imports an open file. A pipe has no length to seek in, so it is read as a whole.
-fn import(file: File) -> io::Result<Imported> {
-    if file.metadata()?.is_file() { Ok(memfit_onnx::import_from(file)) } else { import_whole(file) }
+fn import(file: File, options: &Options) -> io::Result<Imported> {
+    if file.metadata()?.is_file() { import_from(file, options) } else { import_whole(file, options) }
 }
 
-fn import_whole(mut reader: impl Read) -> io::Result<Imported> {
+fn import_whole(mut reader: impl Read, options: &Options) -> io::Result<Imported> {
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes)?;
-    Ok(memfit_onnx::import(&bytes))
+    import_from(Cursor::new(bytes), options)
+}
+
+/// Tells the format by how the stream begins.
+fn import_from(mut reader: impl Read + Seek, options: &Options) -> io::Result<Imported> {
+    let mut head = Vec::new();
+    reader.by_ref().take(1024).read_to_end(&mut head)?;
+    reader.seek(SeekFrom::Start(0))?;
+    if memfit_keras::is_keras(&head) {
+        return Ok(memfit_keras::import_from(reader, options).map(|m| {
+            let operators = m.graph.nodes.len() as u64;
+            let model =
+                Model { graph: m.graph, producer: m.producer, opset: None, operators, warnings: m.warnings };
+            ("keras", model)
+        }));
+    }
+    Ok(memfit_onnx::import_from(reader).map(|m| {
+        let (opset, operators) = (Some(m.opset), m.operators);
+        ("onnx", Model { graph: m.graph, producer: m.producer, opset, operators, warnings: m.warnings })
+    }))
 }

@@ -228,7 +228,11 @@ def open_sizes():
 
 
 def described(layer):
-    weights = [[v.path, list(v.shape), v.dtype, bool(v.trainable)] for v in layer.variables if "seed" not in v.path]
+    # "int" is int64 for TensorFlow, which wrote the files that people have, and int32 for other backends.
+    dtype = {"int32": "int64"}
+    weights = [
+        [v.path, list(v.shape), dtype.get(v.dtype, v.dtype), bool(v.trainable)] for v in layer.variables if "seed" not in v.path
+    ]
     entry = {"name": layer.name, "class": type(layer).__name__, "weights": weights}
     if isinstance(layer, keras.Model):
         entry["layers"] = [described(l) for l in layer.layers]

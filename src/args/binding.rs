@@ -3,11 +3,12 @@
 use super::typed::{self, Given, Input, InputValue};
 use clap::Args;
 use memfit_graph::{Binding, DType, Dim, Graph, Num, Problem, Shape, Type, Value};
+use memfit_keras::{Custom, Options};
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
-    /// An .onnx file, or - for standard input
+    /// An .onnx, .keras, .h5 or .json file, a directory that holds a config.json, or - for standard input
     #[arg(value_name = "MODEL")]
     pub(crate) file: PathBuf,
     /// Samples in a batch: binds the batch axis of every input, also where the file fixes it
@@ -22,9 +23,24 @@ pub(crate) struct ModelArgs {
     /// Give an input's elements, where shapes depend on them: --value target=8,64
     #[arg(long, value_name = "NAME=A,B,…", value_parser = typed::value, help_heading = "Sizes that the model leaves open")]
     value: Vec<InputValue>,
+    /// Tell what a Keras file does not say of a custom layer: --layer scale:shape=7x7x64,params=1000
+    #[arg(long, value_name = "NAME:WHAT", value_parser = typed::layer, help_heading = "Sizes that the model leaves open")]
+    layer: Vec<(String, Custom)>,
 }
 
 impl ModelArgs {
+    /// What the importer of Keras files is told.
+    pub(crate) fn options(&self) -> Options {
+        let shape = |input: &Input| match &input.given {
+            Given::Shape(dims) => Some((input.name.clone().unwrap_or_default(), dims.clone())),
+            _ => None,
+        };
+        Options {
+            inputs: self.input.iter().filter_map(shape).collect(),
+            layers: self.layer.iter().cloned().collect(),
+        }
+    }
+
     /// What the flags mean for this model, or everything that is wrong with them.
     pub(crate) fn binding(&self, graph: &Graph) -> Result<Binding, Vec<Problem>> {
         let mut binding = Binding { batch: self.batch_size, ..Binding::default() };

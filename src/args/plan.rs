@@ -12,9 +12,9 @@ use memfit_engine::{self as engine, Plan, optimizers};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training plan")]
 pub(crate) struct PlanArgs {
-    /// Whose rules apply
-    #[arg(long, value_enum, ignore_case = true, default_value_t = Framework::Pytorch, value_name = "NAME")]
-    framework: Framework,
+    /// Whose rules apply; where it is not given, tensorflow for Keras files and pytorch for others
+    #[arg(long, value_enum, ignore_case = true, value_name = "NAME")]
+    framework: Option<Framework>,
     /// The dtypes of a step; mixed ones are autocast over float32 weights
     #[arg(long, value_enum, ignore_case = true, default_value_t = Precision::Fp32, value_name = "NAME")]
     precision: Precision,
@@ -68,9 +68,9 @@ pub(crate) struct PlanArgs {
 }
 
 impl PlanArgs {
-    /// What the flags mean, with a warning for each that does nothing here.
-    pub(crate) fn plan(&self) -> Result<(Plan, Vec<String>), Failure> {
-        let framework = self.framework()?;
+    /// What the flags mean for a model whose framework is `usual`, with a warning for each that does nothing here.
+    pub(crate) fn plan(&self, usual: engine::Framework) -> Result<(Plan, Vec<String>), Failure> {
+        let framework = self.framework()?.unwrap_or(usual);
         let mut plan = Plan {
             framework,
             precision: self.precision.meant(),
@@ -97,12 +97,16 @@ impl PlanArgs {
         Ok((plan, warnings))
     }
 
-    fn framework(&self) -> Result<engine::Framework, Failure> {
+    /// The framework that was typed.
+    pub(crate) fn framework(&self) -> Result<Option<engine::Framework>, Failure> {
         match self.framework {
-            Framework::Pytorch => Ok(engine::Framework::Pytorch),
-            Framework::Tensorflow => Ok(engine::Framework::Tensorflow),
-            Framework::Burn => Err(Failure::new("--framework burn", "this version has no rules for it yet")
-                .hint("supported now: pytorch, tensorflow")),
+            None => Ok(None),
+            Some(Framework::Pytorch) => Ok(Some(engine::Framework::Pytorch)),
+            Some(Framework::Tensorflow) => Ok(Some(engine::Framework::Tensorflow)),
+            Some(Framework::Burn) => {
+                Err(Failure::new("--framework burn", "this version has no rules for it yet")
+                    .hint("supported now: pytorch, tensorflow"))
+            }
         }
     }
 }
@@ -223,7 +227,7 @@ mod tests {
 
     fn plan(flags: &str) -> Result<(Plan, Vec<String>), String> {
         let typed = Typed::try_parse_from(std::iter::once("memfit").chain(flags.split_whitespace()));
-        typed.map_err(|e| e.to_string())?.plan.plan().map_err(|f| f.to_string())
+        typed.map_err(|e| e.to_string())?.plan.plan(engine::Framework::Pytorch).map_err(|f| f.to_string())
     }
 
     #[test]

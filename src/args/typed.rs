@@ -3,6 +3,7 @@
 use memfit_engine::allocators::PytorchAllocatorConfig;
 use memfit_engine::devices::parse_size;
 use memfit_graph::Bytes;
+use memfit_keras::Custom;
 use memfit_report::Depth;
 
 /// `NAME=N`.
@@ -57,6 +58,22 @@ fn dims(text: &str, separators: &[char]) -> Result<Vec<u64>, String> {
     }
     let dims = plain.split(separators).map(|dim| dim.parse().ok()).collect::<Option<_>>();
     dims.ok_or_else(|| format!("expected NAME:SHAPE such as image:8x3x224x224, found `{text}` for a shape"))
+}
+
+/// `NAME:shape=7x7x64,params=1000,state=2`: what a Keras file does not say of a custom layer.
+pub(super) fn layer(text: &str) -> Result<(String, Custom), String> {
+    let expected = || format!("expected NAME:shape=7x7x64,params=1000,state=2, found `{text}`");
+    let (name, rest) = text.rsplit_once(':').filter(|(name, _)| !name.is_empty()).ok_or_else(expected)?;
+    let mut custom = Custom::default();
+    for part in rest.split(',') {
+        match part.split_once('=').ok_or_else(expected)? {
+            ("shape", shape) => custom.shape = Some(dims(shape, &['x'])?),
+            ("params", n) => custom.params = Some(whole(n)?),
+            ("state", n) => custom.state = Some(whole(n)?),
+            _ => return Err(expected()),
+        }
+    }
+    Ok((name.to_owned(), custom))
 }
 
 /// The elements of an input, not yet numbers: what they may be depends on its dtype.
@@ -171,6 +188,19 @@ mod tests {
             "x:[1,]",
         ] {
             assert!(input(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_custom_layer_has_a_shape_and_counts() {
+        let (name, custom) = layer("block:0:shape=7x7x64,params=1000").unwrap();
+        assert_eq!(
+            (&*name, custom.shape, custom.params, custom.state),
+            ("block:0", Some(vec![7, 7, 64]), Some(1000), None)
+        );
+        assert_eq!(layer("s:shape=scalar").unwrap().1.shape, Some(Vec::new()));
+        for wrong in ["s", "s:", ":params=1", "s:params", "s:params=x", "s:weight=3", "s:shape=ax3"] {
+            assert!(layer(wrong).is_err(), "{wrong}");
         }
     }
 

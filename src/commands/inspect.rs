@@ -7,7 +7,7 @@ use memfit_report::inspect::{self, Inspection};
 
 /// Infers what can be known of every tensor and writes it as asked.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<(), Failure> {
-    let loaded = load::load(&args.model.file)?;
+    let loaded = load::load(&args.model)?;
     let failure = |problems| Failure::of_file(&loaded.file, problems);
     let graph = &loaded.model.graph;
     let binding = args.model.binding(graph).map_err(failure)?;
@@ -15,9 +15,9 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     let warnings: Vec<String> = loaded.model.warnings.iter().map(ToString::to_string).collect();
     let inspection = Inspection {
         name: &loaded.name,
-        format: "onnx",
+        format: loaded.format,
         producer: &loaded.model.producer,
-        opset: Some(loaded.model.opset),
+        opset: loaded.model.opset,
         operators: loaded.model.operators,
         graph,
         inferred: &inferred,

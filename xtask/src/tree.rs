@@ -23,12 +23,12 @@ const RULES: &[Rule] = &[
     Rule {
         package: "memfit-wasm",
         core: true,
-        may_use: &["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-report"],
+        may_use: &["memfit-graph", "memfit-onnx", "memfit-keras", "memfit-engine", "memfit-report"],
     },
     Rule {
         package: "memfit",
         core: false,
-        may_use: &["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-report"],
+        may_use: &["memfit-graph", "memfit-onnx", "memfit-keras", "memfit-engine", "memfit-report"],
     },
     Rule {
         package: "memfit-web",

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A file may ask for at most this many layer calls: nested models that call each other twice multiply.
-const MAX_CALLS: usize = 1 << 18;
+const MAX_CALLS: usize = 1 << 16;
 
 /// A tensor of the graph, with what the importer knows of it.
 #[derive(Clone, Debug)]

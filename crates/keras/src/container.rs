@@ -14,9 +14,11 @@ pub(crate) struct Text {
     pub(crate) version: Option<String>,
 }
 
-/// Whether a file that begins with `head` can hold a Keras model: an archive, HDF5, or JSON.
+/// Whether a file that begins with `head` can hold a Keras model: an archive that is not PyTorch's, HDF5, or JSON.
 pub fn is_keras(head: &[u8]) -> bool {
-    head.starts_with(ZIP) || hdf5::is_hdf5(head) || is_json(head)
+    let has = |needle: &[u8]| head.windows(needle.len()).any(|w| w == needle);
+    let is_torch = || has(b"data.pkl") || has(b"/version") || has(b".data/serialization_id");
+    (head.starts_with(ZIP) && !is_torch()) || hdf5::is_hdf5(head) || is_json(head)
 }
 
 const ZIP: &[u8] = b"PK\x03\x04";

@@ -58,24 +58,29 @@ impl Policy {
         match dtype {
             None | Some(Value::Null) => Ok(Policy::default()),
             Some(Value::String(name)) => Policy::named(name),
-            Some(Value::Object(object)) => {
-                let config = object.get("config").unwrap_or(&Value::Null);
-                let name = config.get("name").or_else(|| config.get("default_policy"));
-                // The default of a `DTypePolicyMap` is itself a policy; entries by path are not resolved.
-                match name {
-                    Some(Value::String(name)) => Policy::named(name),
-                    Some(object @ Value::Object(_)) => Policy::read_nested(object),
-                    _ => Ok(Policy::default()),
-                }
-            }
+            Some(Value::Object(object)) => Policy::serialised(object.get("config").unwrap_or(&Value::Null)),
             Some(other) => Err(format!("expected the name of a dtype policy, found {other}")),
         }
     }
 
-    fn read_nested(object: &Value) -> Result<Policy, String> {
-        match object.get("config").and_then(|c| c.get("name")) {
-            Some(Value::String(name)) => Policy::named(name),
-            _ => Ok(Policy::default()),
+    /// The config of a serialised policy: a name, a mode with the policy it comes from, or a map with a default.
+    fn serialised(config: &Value) -> Result<Policy, String> {
+        let text = |key: &str| config.get(key).and_then(Value::as_str);
+        match (text("name"), text("mode"), text("source_name")) {
+            (Some(name), _, _) => Policy::named(name),
+            (None, Some(mode), source) => {
+                let policy = Policy::named(source.unwrap_or("float32"))?;
+                Ok(Policy { quantization: quantization(mode), ..policy })
+            }
+            // Entries by path are not resolved.
+            (None, None, _) => match config.get("default_policy") {
+                Some(Value::String(name)) => Policy::named(name),
+                Some(Value::Object(object)) => match object.get("config").and_then(|c| c.get("name")) {
+                    Some(Value::String(name)) => Policy::named(name),
+                    _ => Ok(Policy::default()),
+                },
+                _ => Ok(Policy::default()),
+            },
         }
     }
 
@@ -151,6 +156,8 @@ mod tests {
         let mixed =
             json!({"module": "keras", "class_name": "DTypePolicy", "config": {"name": "mixed_bfloat16"}});
         assert_eq!(read(mixed).unwrap().compute, DType::Bfloat16);
+        let int8 = json!({"class_name": "QuantizedDTypePolicy", "config": {"mode": "int8", "source_name": "mixed_float16"}});
+        assert_eq!(read(int8).unwrap().quantization, Some(Quantization::Int8));
         assert_eq!(read(json!("float16")).unwrap().variable, DType::Float16);
         let gptq = read(json!("gptq/4/128_from_mixed_float16")).unwrap();
         assert_eq!(gptq.quantization, Some(Quantization::Gptq { bits: 4, group: Some(128) }));

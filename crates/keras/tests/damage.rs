@@ -6,15 +6,16 @@ use memfit_keras::{Options, import};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::io::{Cursor, Write};
+use std::sync::LazyLock;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 const LAYERS: &str = include_str!("../../../models/keras/layers.json");
 
-fn configs() -> Vec<Value> {
+static CONFIGS: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let all: Value = serde_json::from_str(LAYERS).unwrap();
     all["models"].as_array().unwrap().iter().map(|m| m["config"].clone()).collect()
-}
+});
 
 fn problem(bytes: &[u8]) -> String {
     let problems = import(bytes, &Options::default()).unwrap_err();
@@ -138,8 +139,7 @@ proptest! {
         Just(json!(null)), Just(json!(0)), Just(json!(-1)), Just(json!(u64::MAX)), Just(json!(i64::MIN)), Just(json!(1e300)), Just(json!("x")),
         Just(json!([])), Just(json!({})), Just(json!([1, 2, 3, 4, 5])), Just(json!(true)), Just(json!([[1, 2], [3, 4]])),
     ]) {
-        let configs = configs();
-        let mut config = configs[model % configs.len()].clone();
+        let mut config = CONFIGS[model % CONFIGS.len()].clone();
         let mut at = at;
         mutate(&mut config, &mut at, &with);
         let _ = import(config.to_string().as_bytes(), &Options::default());

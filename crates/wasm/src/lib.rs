@@ -14,23 +14,28 @@ pub use request::{Asked, read as read_request};
 use memfit_graph::Problem;
 use std::io::Cursor;
 
-/// What one training step of an ONNX model holds, as JSON.
+/// What one training step of an ONNX or Keras model holds, as JSON.
 ///
 /// `plan` is the object that an estimate shows under `plan`, all of it optional, with `set` for symbols
-/// (`{"seq": 512}`) and `input` for whole shapes (`{"x": [8, 3, 224, 224]}`).
+/// (`{"seq": 512}`), `input` for whole shapes (`{"x": [8, 3, 224, 224]}`) and `layer` for what a Keras file does not say of a custom
+/// layer (`{"scale": {"shape": [64], "params": 64}}`).
 ///
 /// # Errors
 /// All problems found, one a line.
 pub fn estimate_json(model: &[u8], plan: &str) -> Result<String, String> {
-    Opened::read(Cursor::new(model), None).and_then(|m| m.estimate_json(plan)).map_err(|p| lines(&p))
+    open(model, plan).and_then(|m| m.estimate_json(plan)).map_err(|p| lines(&p))
 }
 
-/// Every tensor of an ONNX model with its dtype and shape, as JSON. Of `plan` only the sizes are read.
+/// Every tensor of an ONNX or Keras model with its dtype and shape, as JSON. Of `plan` only the sizes are read.
 ///
 /// # Errors
 /// All problems found, one a line.
 pub fn inspect_json(model: &[u8], plan: &str) -> Result<String, String> {
-    Opened::read(Cursor::new(model), None).and_then(|m| m.inspect_json(plan)).map_err(|p| lines(&p))
+    open(model, plan).and_then(|m| m.inspect_json(plan)).map_err(|p| lines(&p))
+}
+
+fn open(model: &[u8], plan: &str) -> Result<Opened, Vec<Problem>> {
+    Opened::read_with(Cursor::new(model), None, &request::read(plan)?.options)
 }
 
 /// Problems as the command line words them, one a line.

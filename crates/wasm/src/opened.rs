@@ -1,23 +1,24 @@
 //! A model that was opened once and is asked many times.
 
 use crate::request;
-use memfit_engine::{Estimate, Model, Plan};
+use memfit_engine::{Estimate, Framework, Model, Plan};
 use memfit_graph::{Binding, Problem, infer};
+use memfit_keras::Options;
 use memfit_report::{Inspection, inspect, json};
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// A model whose structure has been read; the file is not needed any more.
 pub struct Opened {
     /// The file's name without its extension, else the graph's.
     pub name: String,
-    /// `onnx`.
+    /// `onnx` or `keras`.
     pub format: &'static str,
     /// What wrote the file, as the file says it.
     pub producer: String,
     /// The opset of the default domain, where the format has one.
     pub opset: Option<i64>,
-    /// Nodes in the file, bodies included.
+    /// Nodes in the file, bodies included; layer calls of a Keras model.
     pub operators: u64,
     /// What is odd about the file.
     pub warnings: Vec<String>,
@@ -31,8 +32,38 @@ impl Opened {
     /// # Errors
     /// All problems of the file.
     pub fn read(reader: impl Read + Seek, file: Option<&str>) -> Result<Opened, Vec<Problem>> {
-        let imported = memfit_onnx::import_from(reader)?;
+        Opened::read_with(reader, file, &Options::default())
+    }
+
+    /// The same with what the file itself does not say of a Keras model.
+    ///
+    /// # Errors
+    /// All problems of the file.
+    pub fn read_with(
+        mut reader: impl Read + Seek,
+        file: Option<&str>,
+        options: &Options,
+    ) -> Result<Opened, Vec<Problem>> {
         let stem = file.and_then(|f| Path::new(f).file_stem()).map(|s| s.to_string_lossy().into_owned());
+        let mut head = Vec::new();
+        let read =
+            reader.by_ref().take(1024).read_to_end(&mut head).and_then(|_| reader.seek(SeekFrom::Start(0)));
+        read.map_err(|error| vec![Problem::new("file", format!("cannot be read: {error}"))])?;
+        if memfit_keras::is_keras(&head) {
+            let imported = memfit_keras::import_from(reader, options)?;
+            let name = stem.unwrap_or_else(|| imported.graph.name.clone());
+            let operators = imported.graph.nodes.len() as u64;
+            return Ok(Opened {
+                format: "keras",
+                producer: imported.producer,
+                opset: None,
+                operators,
+                warnings: imported.warnings.iter().map(ToString::to_string).collect(),
+                model: Model::new(imported.graph, &name, "keras", operators),
+                name,
+            });
+        }
+        let imported = memfit_onnx::import_from(reader)?;
         let name = stem.unwrap_or_else(|| imported.graph.name.clone());
         Ok(Opened {
             format: "onnx",
@@ -43,6 +74,11 @@ impl Opened {
             model: Model::new(imported.graph, &name, "onnx", imported.operators),
             name,
         })
+    }
+
+    /// Whose rules apply where nobody says it.
+    pub fn framework(&self) -> Framework {
+        if self.format == "keras" { Framework::Tensorflow } else { Framework::Pytorch }
     }
 
     /// What one training step holds.
@@ -60,7 +96,7 @@ impl Opened {
     /// # Errors
     /// All problems found.
     pub fn estimate_json(&self, plan: &str) -> Result<String, Vec<Problem>> {
-        let asked = request::read(plan)?;
+        let asked = request::read_for(plan, self.framework())?;
         let mut estimate = self.estimate(&asked.plan, &asked.binding)?;
         estimate.warnings.extend(asked.warnings);
         Ok(json::estimate(&estimate))

@@ -2,6 +2,7 @@
 
 use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
 use memfit_graph::{Binding, Problem};
+use memfit_keras::{Custom, Options};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -36,6 +37,7 @@ struct Request {
     batch_size: Option<u64>,
     set: BTreeMap<String, u64>,
     input: BTreeMap<String, Vec<u64>>,
+    layer: BTreeMap<String, LayerRequest>,
     framework: Option<FrameworkWord>,
     precision: Option<PrecisionWord>,
     mode: Option<ModeWord>,
@@ -55,6 +57,15 @@ struct Request {
     assume_batchnorm: Option<bool>,
 }
 
+/// What is said of a custom layer.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LayerRequest {
+    shape: Option<Vec<u64>>,
+    params: Option<u64>,
+    state: Option<u64>,
+}
+
 /// What was asked for: a plan, the sizes that come with it, and what is odd about them.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
@@ -62,6 +73,8 @@ pub struct Asked {
     pub plan: Plan,
     /// The sizes that the model leaves open.
     pub binding: Binding,
+    /// What a Keras file does not say.
+    pub options: Options,
     /// What does nothing here.
     pub warnings: Vec<String>,
 }
@@ -71,8 +84,21 @@ pub struct Asked {
 /// # Errors
 /// A key or a word that is not known, by name.
 pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
+    read_for(text, Plan::default().framework)
+}
+
+/// The same with the framework that applies where none is said.
+///
+/// # Errors
+/// A key or a word that is not known, by name.
+pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>> {
     let request: Request =
         serde_json::from_str(text).map_err(|e| vec![Problem::new("plan", e.to_string())])?;
+    let custom = |l: LayerRequest| Custom { shape: l.shape, params: l.params, state: l.state };
+    let options = Options {
+        inputs: request.input.clone(),
+        layers: request.layer.into_iter().map(|(name, layer)| (name, custom(layer))).collect(),
+    };
     let binding = Binding {
         symbols: request.set,
         shapes: request.input,
@@ -81,7 +107,7 @@ pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
     };
     let d = Plan::default();
     let mut plan = Plan {
-        framework: request.framework.map_or(d.framework, Into::into),
+        framework: request.framework.map_or(framework, Into::into),
         precision: request.precision.map_or(d.precision, Into::into),
         mode: request.mode.map_or(d.mode, Into::into),
         optimizer: request.optimizer.unwrap_or(d.optimizer),
@@ -102,7 +128,7 @@ pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
     };
     let warnings = plan.settle(request.optimizer_impl.map(Into::into));
-    Ok(Asked { plan, binding, warnings })
+    Ok(Asked { plan, binding, options, warnings })
 }
 
 #[cfg(test)]

@@ -66,15 +66,7 @@ pub const SPECS: &[LayerSpec] = &[
 
 impl Layer for Activation {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-        let x = call.seen(spec::input(inputs, 0)?);
-        // A gate halves the axis that it splits.
-        if self.function == Function::Glu {
-            let axis = x.axis(-1)?;
-            let half =
-                x.last()?.div_floor(&memfit_graph::Dim::Known(2)).unwrap_or(memfit_graph::Dim::Known(0));
-            return Ok(vec![x.replaced(axis, half)]);
-        }
-        Ok(vec![x])
+        Ok(vec![call.seen(spec::input(inputs, 0)?)])
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

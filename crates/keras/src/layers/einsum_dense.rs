@@ -56,6 +56,8 @@ struct Analysis {
     kernel: Vec<u64>,
     /// Which axes of the kernel are summed over.
     reduced: Vec<bool>,
+    /// Axes of the output that the kernel does not have, which 8-bit scales keep with one element.
+    ones: usize,
     bias: Option<Vec<u64>>,
 }
 
@@ -96,6 +98,7 @@ impl EinsumDense {
         let kernel_letters = letters(kernel);
         let kernel = kernel_letters.iter().map(size).collect::<Result<Vec<_>, _>>()?;
         let reduced = kernel_letters.iter().map(|l| !output_letters.contains(l)).collect();
+        let ones = output_letters.iter().filter(|l| !kernel_letters.contains(l)).count();
         let mut result: Vec<Dim> = Vec::new();
         let own = |l: &char| outs.get(l).cloned().ok_or_else(wrong);
         let passed = if left { x.dims().get(..elided) } else { x.dims().get(input_letters.len()..) };
@@ -120,15 +123,17 @@ impl EinsumDense {
                 Some(bias)
             }
         };
-        Ok(Analysis { output: result, kernel, reduced, bias })
+        Ok(Analysis { output: result, kernel, reduced, ones, bias })
     }
 }
 
-/// The variables of a product whose kernel has these axes, some of which are summed over.
+/// The variables of a product whose kernel has these axes, some of which are summed over. `ones` are the axes of the output
+/// that come before the kernel's (`_get_kernel_scale_shape`).
 pub(super) fn projection(
     call: &Call<'_>,
     kernel: Vec<u64>,
     reduced: &[bool],
+    ones: usize,
     bias: Option<Vec<u64>>,
     lora_rank: Option<u64>,
 ) -> Result<Vec<Weight>, OpError> {
@@ -137,7 +142,8 @@ pub(super) fn projection(
         sizes.into_iter().try_fold(1_u64, spec::times)
     };
     let (rows, columns) = (of(true)?, of(false)?);
-    let scale = kernel.iter().zip(reduced).map(|(n, r)| if *r { 1 } else { *n }).collect();
+    let kept = kernel.iter().zip(reduced).filter(|(_, r)| !**r).map(|(n, _)| *n);
+    let scale = std::iter::repeat_n(1, ones).chain(kept).collect();
     let (last, rest) = kernel.split_last().map_or((1, &[][..]), |(last, rest)| (*last, rest));
     let lora = lora_rank.map(|rank| [[rest, &[rank]].concat(), vec![rank, last]]);
     quantized::weights(call, &Projection { rows, columns, scale, bias, lora, kernel: kernel.clone() })
@@ -145,8 +151,8 @@ pub(super) fn projection(
 
 impl Layer for EinsumDense {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
-        let Analysis { kernel, reduced, bias, .. } = self.analyze(spec::input(inputs, 0)?)?;
-        projection(call, kernel, &reduced, bias, self.lora_rank)
+        let Analysis { kernel, reduced, ones, bias, .. } = self.analyze(spec::input(inputs, 0)?)?;
+        projection(call, kernel, &reduced, ones, bias, self.lora_rank)
     }
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {

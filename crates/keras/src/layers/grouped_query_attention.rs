@@ -51,7 +51,10 @@ impl Layer for GroupedQueryAttention {
         let mut project = |name: &str, x: &Spec, heads: u64| {
             let kernel = vec![spec::number(x.last()?)?, heads, self.head_dim];
             let bias = self.use_bias.then(|| vec![heads, self.head_dim]);
-            weights.extend(named(name, projection(call, kernel, &[true, false, false], bias, None)?));
+            weights.extend(named(
+                name,
+                projection(call, kernel, &[true, false, false], x.rank() - 1, bias, None)?,
+            ));
             Ok::<(), OpError>(())
         };
         project("query", query, self.num_query_heads)?;
@@ -62,8 +65,14 @@ impl Layer for GroupedQueryAttention {
         project("value", value, self.num_key_value_heads)?;
         let features = spec::number(query.last()?)?;
         let kernel = vec![self.num_query_heads, self.head_dim, features];
-        let output =
-            projection(call, kernel, &[true, true, false], self.use_bias.then(|| vec![features]), None)?;
+        let output = projection(
+            call,
+            kernel,
+            &[true, true, false],
+            query.rank() - 1,
+            self.use_bias.then(|| vec![features]),
+            None,
+        )?;
         weights.extend(named("attention_output", output));
         Ok(weights)
     }

@@ -100,7 +100,10 @@ impl Layer for MultiHeadAttention {
         let mut project = |name: &str, x: &Spec, dim: u64| {
             let kernel = vec![spec::number(x.last()?)?, self.num_heads, dim];
             let bias = self.use_bias.then(|| vec![self.num_heads, dim]);
-            weights.extend(named(name, projection(call, kernel, &[true, false, false], bias, None)?));
+            weights.extend(named(
+                name,
+                projection(call, kernel, &[true, false, false], x.rank() - 1, bias, None)?,
+            ));
             Ok::<(), OpError>(())
         };
         project("query", query, self.key_dim)?;
@@ -112,7 +115,8 @@ impl Layer for MultiHeadAttention {
         let out = self.out(query)?;
         let kernel = [&[self.num_heads, value_dim][..], &out].concat();
         let reduced: Vec<bool> = (0..kernel.len()).map(|i| i < 2).collect();
-        let output = projection(call, kernel, &reduced, self.use_bias.then_some(out), None)?;
+        let output =
+            projection(call, kernel, &reduced, query.rank() - 1, self.use_bias.then_some(out), None)?;
         weights.extend(named("attention_output", output));
         Ok(weights)
     }
