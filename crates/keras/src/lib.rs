@@ -31,6 +31,7 @@ mod run;
 mod sequential;
 mod spatial;
 mod spec;
+mod table;
 
 pub use container::is_keras;
 pub use layer::{Call, Cell, Configured, Facts, Keras, Layer, LayerCall, Weight};
@@ -38,6 +39,7 @@ pub use options::{Custom, Options};
 pub use run::Run;
 pub use spatial::{DataFormat, Padding, PerAxis};
 pub use spec::Spec;
+pub use table::layer_table;
 
 pub(crate) use recorded::Recorded;
 

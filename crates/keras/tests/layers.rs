@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::differences;
-use memfit_keras::{Options, import};
+use common::{differences, options};
+use memfit_keras::import;
 use serde_json::Value;
 
 #[test]
@@ -16,7 +16,7 @@ fn every_layer_is_what_keras_says() {
     let mut problems = Vec::new();
     for truth in truths {
         let name = truth["model"].as_str().unwrap();
-        match import(truth["config"].to_string().as_bytes(), &Options::default()) {
+        match import(truth["config"].to_string().as_bytes(), &options(truth)) {
             Ok(model) => problems.extend(differences(&model, truth).iter().map(|d| format!("{name}: {d}"))),
             Err(found) => problems.extend(found.iter().map(|p| format!("{name}: {p}"))),
         }

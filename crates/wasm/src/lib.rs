@@ -9,7 +9,7 @@ mod opened;
 mod request;
 
 pub use opened::Opened;
-pub use request::{Asked, read as read_request};
+pub use request::{Asked, read as read_request, read_for as read_request_for};
 
 use memfit_graph::Problem;
 use std::io::Cursor;
