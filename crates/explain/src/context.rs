@@ -1,0 +1,258 @@
+//! What stood around a failure: the Python frames above it, the step it was at, the batch that the run was started with.
+
+use aho_corasick::AhoCorasick;
+use regex_lite::Regex;
+use std::sync::OnceLock;
+
+/// Which pass an allocation belonged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// The model, forward.
+    Forward,
+    /// Gradients.
+    Backward,
+    /// The optimizer.
+    OptimizerStep,
+}
+
+/// What the program was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Training.
+    Training,
+    /// Validation or a test.
+    Validation,
+    /// Prediction, generation.
+    Prediction,
+    /// Reading weights.
+    Loading,
+    /// Moving a model to the device.
+    Building,
+}
+
+/// What stood around the first failure.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// Names of the functions of the last traceback, outermost first.
+    pub frames: Vec<String>,
+    /// The pass, where frames or node names tell it.
+    pub pass: Option<Pass>,
+    /// What the program was doing, where they tell it.
+    pub run: Option<Run>,
+    /// The last epoch seen.
+    pub epoch: Option<u64>,
+    /// The last step seen.
+    pub step: Option<u64>,
+    /// The batch size that the log names.
+    pub batch: Option<u64>,
+}
+
+macro_rules! regex {
+    ($name:ident, $pattern:literal) => {
+        fn $name() -> &'static Regex {
+            static REGEX: OnceLock<Regex> = OnceLock::new();
+            REGEX.get_or_init(|| {
+                Regex::new($pattern).unwrap_or_else(|_| unreachable!("the pattern is a constant"))
+            })
+        }
+    };
+}
+
+regex!(frame, r#"File "([^"]*)", line \d+, in (\S+)"#);
+regex!(epoch, r"(?i)\bepoch[\s:=\[(#]*(\d+)");
+regex!(step, r"(?i)\b(?:step|iter|iteration|batch)[\s:=\[(#]*(\d+)");
+regex!(bar, r"(\d+)/\d+ \[");
+regex!(batch, r"(?i)batch[-_ ]?size['\x22]?\s*[:=]?\s*(\d+)");
+regex!(progress, r"(?i)\b(?:epoch|step|iter|iteration)\b[\s:=\[(#]*\d+|\d+/\d+ \[|\d(?:it/s|s/it|ms/step)");
+regex!(
+    reading_of,
+    r"(?i)\b(?:max[ _]?mem(?:ory)?|gpu[ _]?mem(?:ory)?|mem(?:ory)?|memory_allocated|cuda[ _]mem|vram)(?:[ _](?:used|allocated|reserved|usage))?\s*[:=]\s*(\d+(?:\.\d+)?)\s?([KMGT]?i?B?)\b"
+);
+
+/// What a line contains that prints the memory used so far.
+pub(crate) const READINGS: &[&str] = &[
+    "max mem",
+    "max_mem",
+    "Max mem",
+    "MaxMem",
+    "gpu_mem",
+    "GPU mem",
+    "GPU Mem",
+    "memory:",
+    "Memory:",
+    "mem:",
+    "mem=",
+    "memory=",
+    "memory_allocated",
+    "VRAM",
+    "vram",
+];
+
+/// The memory that a line prints, in KiB where it has a unit, else in thousandths of its own.
+pub(crate) fn reading(line: &str) -> Option<u64> {
+    if !READINGS.iter().any(|r| line.contains(r)) {
+        return None;
+    }
+    let found = reading_of().captures(line)?;
+    let (number, unit) = (found.get(1)?.as_str(), found.get(2).map_or("", |u| u.as_str()));
+    let sized =
+        if unit.is_empty() || unit == "B" { format!("{number}KB") } else { format!("{number}{unit}") };
+    crate::size::size(&sized).map(|b| b.0 >> 10)
+}
+
+/// Finds lines of progress quickly.
+pub(crate) struct Progress(&'static AhoCorasick);
+
+impl Progress {
+    pub(crate) fn new() -> Progress {
+        static NEEDLES: OnceLock<AhoCorasick> = OnceLock::new();
+        let needles = ["poch", "tep", "ter", "it/s", "s/it", "["];
+        Progress(NEEDLES.get_or_init(|| {
+            AhoCorasick::new(needles).unwrap_or_else(|_| unreachable!("the needles are constants"))
+        }))
+    }
+
+    /// Whether a line says that a step was done.
+    pub(crate) fn is_progress(&self, line: &[u8]) -> bool {
+        line.len() < 4096 && self.0.is_match(line) && progress().is_match(&String::from_utf8_lossy(line))
+    }
+}
+
+/// Whether a line says that a process has ended for a failure.
+pub(crate) fn is_end(line: &[u8]) -> bool {
+    const ENDS: [&str; 8] = [
+        "ChildFailedError",
+        "Aborted",
+        "core dumped",
+        "srun: error",
+        "terminate called",
+        "exitcode",
+        "exit code",
+        "failed with error",
+    ];
+    line.len() < 4096 && {
+        let text = String::from_utf8_lossy(line);
+        ENDS.iter().any(|end| text.contains(end))
+    }
+}
+
+impl Context {
+    /// From the text before a failure and its own line.
+    pub(crate) fn before(text: &str, line: &str) -> Context {
+        let mut context = Context::default();
+        let last = |regex: &Regex, text: &str| -> Option<u64> {
+            regex.captures_iter(text).last().and_then(|c| c.get(1)?.as_str().parse().ok())
+        };
+        context.epoch = last(epoch(), text);
+        context.step = last(step(), text).or_else(|| last(bar(), text));
+        context.batch = last(batch(), text);
+        let traceback = text.rfind("Traceback (most recent call last)").map_or("", |at| &text[at..]);
+        // A failure far below a traceback is not what it led to.
+        if traceback.len() < 40_000 {
+            for found in frame().captures_iter(traceback) {
+                context.frame(&found[1], &found[2]);
+            }
+            for found in traceback
+                .lines()
+                .filter(|l| l.trim_start().starts_with("at::") || l.contains("optimizer.step("))
+            {
+                context.words(found);
+            }
+        }
+        context.words(line);
+        context
+    }
+
+    fn frame(&mut self, file: &str, function: &str) {
+        self.frames.push(function.to_owned());
+        let lower = function.to_ascii_lowercase();
+        let any = |words: &[&str]| words.iter().any(|w| lower.contains(w));
+        if any(&["predict", "generate", "infer"]) {
+            self.run = Some(Run::Prediction);
+        } else if any(&["validat", "evaluat", "test_step", "test_function", "test_epoch", "eval_step"])
+            || lower == "eval"
+            || lower == "test"
+        {
+            self.run = Some(Run::Validation);
+        } else if any(&["load_state_dict", "load_checkpoint", "_load", "load_weights", "from_pretrained"])
+            || lower == "load"
+        {
+            self.run = Some(Run::Loading);
+        } else if self.run.is_none() && any(&["train", "fit"]) {
+            self.run = Some(Run::Training);
+        }
+        if lower == "_apply" || lower == "cuda" && file.contains("module") {
+            self.run = self.run.filter(|r| *r == Run::Loading).or(Some(Run::Building));
+        }
+        if file.contains("/optim/") && self.pass != Some(Pass::Backward) {
+            self.pass = Some(Pass::OptimizerStep);
+        } else if any(&["backward"]) || file.contains("autograd/__init__") {
+            self.pass = Some(Pass::Backward);
+        } else if any(&["forward", "_call_impl"]) && self.pass.is_none() {
+            self.pass = Some(Pass::Forward);
+        } else if any(&["apply_gradients", "apply_grad", "update_step"]) {
+            self.pass = Some(Pass::OptimizerStep);
+        }
+    }
+
+    /// What node names and lists of functions tell.
+    fn words(&mut self, line: &str) {
+        let has = |word: &str| line.contains(word);
+        if has("gradient_tape/")
+            || has("gradients/")
+            || has("Backprop")
+            || has("_grad/")
+            || has("Backward")
+            || has("transpose(jvp(")
+        {
+            self.pass = Some(Pass::Backward);
+        } else if has("/ApplyAdam")
+            || has("/ResourceApply")
+            || has("apply_gradients")
+            || has("optimizer.step(")
+            || has("{{node Adam/")
+        {
+            self.pass = Some(Pass::OptimizerStep);
+        } else if self.pass.is_none() && (has("{{node ") || has("[[node ") || has("jvp(")) {
+            self.pass = Some(Pass::Forward);
+        }
+        if has("test_function") {
+            self.run = Some(Run::Validation);
+        } else if has("predict_function") {
+            self.run = Some(Run::Prediction);
+        } else if self.run.is_none() && has("train_function") {
+            self.run = Some(Run::Training);
+        }
+    }
+}
+
+/// Adds what a line after the failure tells.
+pub(crate) fn follow(context: &mut Context, line: &str) {
+    if line.contains("_function")
+        || line.contains("{{node ")
+        || line.contains("[[node ")
+        || line.contains("Operator: op_name")
+    {
+        context.words(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_tell_the_pass_and_the_run() {
+        let text = "Epoch 3 step 120\nTraceback (most recent call last):\n  File \"train.py\", line 9, in validate\n  File \"torch/nn/modules/module.py\", line 1, in _call_impl\n";
+        let context = Context::before(text, "");
+        assert_eq!((context.run, context.pass), (Some(Run::Validation), Some(Pass::Forward)));
+        assert_eq!((context.epoch, context.step), (Some(3), Some(120)));
+    }
+
+    #[test]
+    fn readings_of_common_printers() {
+        assert_eq!(reading("Epoch: [0] [10/100] loss: 2.1 max mem: 5432"), Some(5432));
+        assert_eq!(reading("step 5 GPU mem: 3.5 GB"), Some(3_670_016));
+        assert_eq!(reading("the memory: of it"), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! The driver and runtimes: `CUDA error: out of memory`, `CUDA_ERROR_OUT_OF_MEMORY`, HIP's, and programs that report them in words
+//! of their own (ONNX Runtime's arena, CuPy, TensorRT, ggml).
+
+use super::{Family, is_talk};
+use crate::message::{Kind, Message};
+use crate::size::{after, count_after};
+
+pub(super) const FAMILY: Family = Family {
+    needles: &[
+        "CUDA error: out of memory",
+        "CUDA error 2",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "cudaErrorMemoryAllocation",
+        "HIP error: out of memory",
+        "hipErrorOutOfMemory",
+        "hipErrorMemoryAllocation",
+        "cudaMalloc failed: out of memory",
+        "Failed to allocate memory for requested buffer of size",
+        "Out of memory allocating",
+        "CL_OUT_OF_RESOURCES",
+        "VK_ERROR_OUT_OF_DEVICE_MEMORY",
+    ],
+    parse,
+    follow: super::nothing,
+    names: &["cuda"],
+};
+
+fn parse(line: &str) -> Option<Message> {
+    let has = |needle: &str| line.contains(needle);
+    let mut message = Message::new("cuda", Kind::Driver);
+    if has("Failed to allocate memory for requested buffer of size") {
+        message.kind = Kind::DeviceAllocation;
+        message.requested = count_after(line, "buffer of size");
+        message.detail = Some("ONNX Runtime".into());
+        return Some(message);
+    }
+    if has("Out of memory allocating") {
+        message.kind = Kind::DeviceAllocation;
+        message.requested = after(line, "Out of memory allocating");
+        message.allocated = after(line, "allocated so far:");
+        message.detail = Some("CuPy".into());
+        return Some(message);
+    }
+    if has("cudaMalloc failed: out of memory") {
+        message.requested = after(line, "allocating");
+        return Some(message);
+    }
+    if has("CUDA error 2") && !has("out of memory") || is_talk(line) {
+        return None;
+    }
+    if ["cuCtxCreate", "cuInit", "cuDevicePrimaryCtxRetain", "cudaSetDevice", "cudaGetDevice"]
+        .iter()
+        .any(|f| has(f))
+    {
+        message.kind = Kind::Start;
+    }
+    Some(message)
+}

@@ -1,0 +1,53 @@
+//! Libraries that cannot make their handle: cuBLAS, cuDNN, cuSOLVER, cuFFT, NCCL. `ALLOC_FAILED` is want of memory in so many
+//! words; `NOT_INITIALIZED` and `INTERNAL_ERROR` of a first call mostly are, since the handle is made when the framework has
+//! taken the card (PyTorch: ATen/cuda/Exceptions.h; TensorFlow: stream_executor/cuda/cuda_dnn.cc, cuda_blas.cc).
+
+use super::{Family, is_talk};
+use crate::message::{Kind, Message};
+
+pub(super) const FAMILY: Family = Family {
+    needles: &[
+        "CUBLAS_STATUS_",
+        "CUDNN_STATUS_",
+        "CUSOLVER_STATUS_",
+        "CUFFT_ALLOC_FAILED",
+        "Cuda failure 'out of memory'",
+        "Cuda failure 2 'out of memory'",
+        "cuDNN failed to initialize",
+        "rocblas_status_memory_error",
+        "miopenStatusAllocFailed",
+    ],
+    parse,
+    follow: super::nothing,
+    names: &["library"],
+};
+
+fn parse(line: &str) -> Option<Message> {
+    if is_talk(line) {
+        return None;
+    }
+    let status: Option<String> =
+        ["CUBLAS_STATUS_", "CUDNN_STATUS_", "CUSOLVER_STATUS_"].iter().find_map(|prefix| {
+            let at = line.find(prefix)?;
+            Some(line[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect())
+        });
+    let status = match status {
+        Some(status) => status,
+        None if line.contains("CUFFT_ALLOC_FAILED") => "CUFFT_ALLOC_FAILED".into(),
+        None if line.contains("out of memory'") => "NCCL out of memory".into(),
+        None if line.contains("cuDNN failed to initialize") => "CUDNN_STATUS_NOT_INITIALIZED".into(),
+        None => "allocation failed".into(),
+    };
+    let making = ["Create", "create", "could not", "Could not", "failed to", "Failed to"]
+        .iter()
+        .any(|w| line.contains(w));
+    let memory =
+        status.ends_with("ALLOC_FAILED") || status == "NCCL out of memory" || status == "allocation failed";
+    let perhaps = (status.ends_with("NOT_INITIALIZED") || status.ends_with("INTERNAL_ERROR"))
+        && (making || line.contains("rror"));
+    (memory || perhaps).then(|| {
+        let mut message = Message::new("library", Kind::Start);
+        message.detail = Some(status);
+        message
+    })
+}

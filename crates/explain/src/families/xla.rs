@@ -1,0 +1,65 @@
+//! XLA and JAX: `RESOURCE_EXHAUSTED: Out of memory while trying to allocate N bytes` (xla/pjrt, xla/service/gpu), the table of
+//! buffers that follows it (xla/service/buffer_assignment.cc), and the TPU compiler's `Ran out of memory in memory space hbm`.
+
+use super::Family;
+use crate::message::{Kind, Message};
+use crate::size::{after, count_after, size};
+
+pub(super) const FAMILY: Family = Family {
+    needles: &[
+        "RESOURCE_EXHAUSTED",
+        "Ran out of memory in memory space",
+        "Resource exhausted: Out of memory",
+    ],
+    parse,
+    follow,
+    names: &["jax"],
+};
+
+fn parse(line: &str) -> Option<Message> {
+    let mut message = Message::new("jax", Kind::DeviceAllocation);
+    if line.contains("Ran out of memory in memory space") {
+        message.device = line
+            .split("memory space ")
+            .nth(1)
+            .map(|s| s.chars().take_while(char::is_ascii_alphanumeric).collect());
+        message.in_use = after(line, "Used");
+        message.capacity = line.split("Used ").nth(1).and_then(|used| after(used, " of "));
+        return Some(message);
+    }
+    let ran_out = line.contains("Out of memory")
+        || line.contains("out of memory")
+        || line.contains("Failed to allocate");
+    if !ran_out {
+        return None;
+    }
+    message.requested = [
+        "while trying to allocate",
+        "Out of memory allocating",
+        "Failed to allocate request for",
+        "trying to allocate",
+    ]
+    .iter()
+    .find_map(|key| after(line, key).or_else(|| count_after(line, key)));
+    Some(message)
+}
+
+/// The first of the peak buffers, and what the program needs in all.
+fn follow(m: &mut Message, line: &str) {
+    let text = line.trim();
+    let value = |key: &str| text.strip_prefix(key).and_then(size);
+    m.in_use = m.in_use.or(value("total allocation:"));
+    m.allocated = m.allocated.or(value("preallocated temp allocation:"));
+    m.largest_free = None;
+    if m.node.is_none()
+        && let Some(operator) = text.strip_prefix("Operator: op_name=\"")
+    {
+        m.node = operator.split('"').next().map(str::to_owned);
+    }
+    if m.shape.is_none()
+        && let Some(shape) = text.strip_prefix("Shape: ")
+    {
+        m.shape = super::between(shape, "[", "]").and_then(super::dims);
+        m.dtype = shape.split('[').next().map(str::to_owned);
+    }
+}

@@ -1,0 +1,75 @@
+//! Reads the log of a run that died and says what happened to its memory.
+//!
+//! [`read`] streams a log of any size in constant memory and keeps the messages that speak of memory, with what stood around
+//! them; [`Log::findings`] are the causes that those messages prove, each with its lines and how sure it is. Without evidence it
+//! says that it does not know. [`model`] puts a failure beside an estimate of the model that ran.
+
+mod causes;
+mod context;
+mod families;
+mod json;
+mod message;
+pub mod model;
+mod scan;
+mod size;
+mod text;
+
+pub use causes::{Cause, Confidence, Finding};
+pub use context::{Context, Pass, Run};
+pub use json::json;
+pub use message::{Kind, Message, Process};
+pub use scan::read;
+pub use text::text;
+
+/// How the run ended, as far as the log tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Memory ran out, and the log shows no work after it.
+    OutOfMemory,
+    /// Memory ran out and the run went on.
+    Recovered,
+    /// Nothing in the log says that memory ran out.
+    NoFailure,
+}
+
+/// What a log says about memory.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    /// How many lines it has.
+    pub lines: u64,
+    /// Messages that speak of memory, in order; repetitions are counted in the first of them.
+    pub messages: Vec<Message>,
+    /// What stood around the first failure.
+    pub context: Context,
+    /// Memory that the run printed as it went: (line, number in whatever unit it prints).
+    pub readings: Vec<(u64, u64)>,
+    /// Lines of progress after the last failure.
+    pub progress_after: u64,
+    /// Whether something after the last failure says that the process ended.
+    pub died_after: bool,
+}
+
+impl Log {
+    /// The first message that says that an allocation failed.
+    pub fn failure(&self) -> Option<&Message> {
+        self.messages.iter().find(|m| m.kind.is_failure())
+    }
+
+    /// How the run ended.
+    pub fn outcome(&self) -> Outcome {
+        let went_on = self.progress_after >= 3 && !self.died_after;
+        match self.failure() {
+            Some(_) if went_on => Outcome::Recovered,
+            Some(_) => Outcome::OutOfMemory,
+            None if self.messages.iter().any(|m| m.kind == Kind::Retry) && self.progress_after == 0 => {
+                Outcome::OutOfMemory
+            }
+            None => Outcome::NoFailure,
+        }
+    }
+
+    /// The causes that the log proves, the surest first.
+    pub fn findings(&self) -> Vec<Finding> {
+        causes::find(self)
+    }
+}
