@@ -8,11 +8,13 @@
 //! | [`onnx`] | `.onnx` files as graphs; weights are never read |
 //! | [`keras`] | `.keras`, `.h5` and `.json` files of Keras 2 and 3 as graphs; the config alone is read |
 //! | [`engine`] | a graph and a plan give a timeline of allocations and its peak |
+//! | [`explain`] | the log of a run that died: why memory ran out |
 //! | [`report`] | an estimate as text and JSON |
 //!
 //! None of them does IO beyond the reader they are given, and none has global state.
 
 pub use memfit_engine as engine;
+pub use memfit_explain as explain;
 pub use memfit_graph as graph;
 pub use memfit_keras as keras;
 pub use memfit_onnx as onnx;

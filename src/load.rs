@@ -1,6 +1,6 @@
 //! A model from a file, a directory or standard input, whatever its format.
 
-use crate::args::ModelArgs;
+use crate::args::{ModelArgs, SizeArgs};
 use crate::failure::Failure;
 use memfit_engine::Framework;
 use memfit_graph::{Graph, Problem};
@@ -40,7 +40,12 @@ impl Loaded {
 
 /// Reads the model that was named; `-` is standard input.
 pub(crate) fn load(args: &ModelArgs) -> Result<Loaded, Failure> {
-    let (path, options) = (args.file.as_path(), args.options());
+    load_with(&args.file, &args.sizes)
+}
+
+/// Reads the model at `path`; `-` is standard input.
+pub(crate) fn load_with(path: &Path, sizes: &SizeArgs) -> Result<Loaded, Failure> {
+    let options = sizes.options();
     if path.as_os_str() == "-" {
         return from_stdin(&options);
     }

@@ -55,6 +55,7 @@ fn run(command: &Command) -> Result<Finding, Failure> {
     match command {
         Command::Estimate(args) => commands::estimate(args),
         Command::Inspect(args) => done(commands::inspect(args)),
+        Command::Explain(args) => commands::explain(args),
         Command::Gpus(args) => done(commands::gpus(args)),
         Command::Completions(args) => done(commands::completions(args)),
     }

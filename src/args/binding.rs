@@ -11,9 +11,23 @@ pub(crate) struct ModelArgs {
     /// An .onnx, .keras, .h5 or .json file, a directory that holds a config.json, or - for standard input
     #[arg(value_name = "MODEL")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) sizes: SizeArgs,
+}
+
+impl ModelArgs {
+    /// What the flags mean for this model, or everything that is wrong with them.
+    pub(crate) fn binding(&self, graph: &Graph) -> Result<Binding, Vec<Problem>> {
+        self.sizes.binding(graph)
+    }
+}
+
+/// Numbers that a model leaves open.
+#[derive(Args, Debug)]
+pub(crate) struct SizeArgs {
     /// Samples in a batch: binds the batch axis of every input, also where the file fixes it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Sizes that the model leaves open")]
-    batch_size: Option<u64>,
+    pub(crate) batch_size: Option<u64>,
     /// Give a named size: --set seq=512
     #[arg(long, value_name = "NAME=N", value_parser = typed::size, help_heading = "Sizes that the model leaves open")]
     set: Vec<(String, u64)>,
@@ -28,7 +42,7 @@ pub(crate) struct ModelArgs {
     layer: Vec<(String, Custom)>,
 }
 
-impl ModelArgs {
+impl SizeArgs {
     /// What the importer of Keras files is told.
     pub(crate) fn options(&self) -> Options {
         let shape = |input: &Input| match &input.given {

@@ -7,11 +7,12 @@ mod plan;
 mod typed;
 
 use crate::output::Color;
-pub(crate) use binding::ModelArgs;
+pub(crate) use binding::{ModelArgs, SizeArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use gpu::GpuArgs;
 use memfit_report::Depth;
 pub(crate) use plan::PlanArgs;
+use std::path::PathBuf;
 
 /// Tells, before a GPU is rented, where the memory of one training step goes.
 #[derive(Debug, Parser)]
@@ -40,10 +41,38 @@ pub(crate) enum Command {
     Estimate(Box<EstimateArgs>),
     /// Every tensor with its shape and dtype, operators and warnings; no training
     Inspect(InspectArgs),
+    /// What a log says of memory that ran out: why, with the lines that prove it, and what to do
+    Explain(Box<ExplainArgs>),
     /// The cards that memfit knows, with what their memory really is
     Gpus(GpuListArgs),
     /// A completion script for a shell
     Completions(CompletionsArgs),
+}
+
+/// Reads the log of a run that died and says what happened to its memory.
+///
+/// The log may be of any size; `-` is standard input. Messages of TensorFlow, Keras, PyTorch, JAX, the CUDA driver and libraries, and of
+/// the host itself are known. With the model it also says which layer asked and which batch would have fitted. Exits with 1 where
+/// memory ran out, with 0 where it did not or the run went on.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  memfit explain train.log
+  memfit explain train.log resnet50.onnx --optimizer sgd
+  kubectl logs trainer-0 | memfit explain - --format json | jq .findings[0].cause")]
+pub(crate) struct ExplainArgs {
+    /// The log, or - for standard input
+    #[arg(value_name = "LOG")]
+    pub(crate) log: PathBuf,
+    /// The model that ran
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) sizes: SizeArgs,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 }
 
 /// Tells the peak of one training step: how many bytes, in which phase and layer, and what they are.

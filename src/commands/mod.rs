@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod estimate;
+mod explain;
 mod gpus;
 mod inspect;
 
@@ -9,6 +10,7 @@ use crate::failure::Failure;
 use crate::output;
 use clap::CommandFactory;
 pub(crate) use estimate::estimate;
+pub(crate) use explain::explain;
 pub(crate) use gpus::gpus;
 pub(crate) use inspect::inspect;
 

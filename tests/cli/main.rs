@@ -4,6 +4,7 @@
 
 mod completions;
 mod estimate;
+mod explain;
 mod inspect;
 mod models;
 mod schema;

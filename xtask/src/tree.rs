@@ -19,6 +19,7 @@ const RULES: &[Rule] = &[
     Rule { package: "memfit-onnx", core: true, may_use: &["memfit-graph"] },
     Rule { package: "memfit-keras", core: true, may_use: &["memfit-graph"] },
     Rule { package: "memfit-engine", core: true, may_use: &["memfit-graph"] },
+    Rule { package: "memfit-explain", core: true, may_use: &["memfit-graph", "memfit-engine"] },
     Rule { package: "memfit-report", core: true, may_use: &["memfit-graph", "memfit-engine"] },
     Rule {
         package: "memfit-wasm",
@@ -28,7 +29,14 @@ const RULES: &[Rule] = &[
     Rule {
         package: "memfit",
         core: false,
-        may_use: &["memfit-graph", "memfit-onnx", "memfit-keras", "memfit-engine", "memfit-report"],
+        may_use: &[
+            "memfit-graph",
+            "memfit-onnx",
+            "memfit-keras",
+            "memfit-engine",
+            "memfit-explain",
+            "memfit-report",
+        ],
     },
     Rule {
         package: "memfit-web",

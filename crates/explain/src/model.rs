@@ -56,14 +56,16 @@ pub fn beside(
     candidates.extend(batch.map(|b| (b, "as given")));
     candidates.extend(named.filter(|b| *b > 0).map(|b| (b, "the first dim of the tensor that failed")));
     candidates.extend(log.context.batch.filter(|b| *b > 0).map(|b| (b, "named in the log")));
-    let powers = (0..14).map(|k| (1 << k, "the batch at which a tensor has the size that failed"));
+    let sizes = (0..14u32).flat_map(|k| [1u64 << k, 3u64 << k >> 1]);
+    let powers = sizes.map(|b| (b, "the batch at which a tensor has the size that failed"));
     let search = candidates.is_empty();
     candidates.extend(powers);
     let mut at = None;
     for (batch, from) in candidates {
         let Some(step) = estimate(batch) else { continue };
         let places = places(&step, failure, log.context.pass);
-        let likely = capacity.is_none_or(|c| step.peak.device.0 / 2 >= c.0 / 3);
+        // What was held when the allocation failed is less than the peak it was on the way to.
+        let likely = failure.allocated.is_none_or(|held| step.peak.allocated.0 >= held.0 / 100 * 97);
         if !search || !places.is_empty() && likely {
             at = Some((batch, from, places, step.peak.device));
             break;

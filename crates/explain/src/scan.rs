@@ -172,7 +172,7 @@ impl Scan {
 
     fn reading(&mut self, line: u64, reading: u64) {
         self.seen_readings += 1;
-        if self.seen_readings % self.stride == 0 {
+        if self.seen_readings.is_multiple_of(self.stride) {
             self.log.readings.push((line, reading));
         }
         if self.log.readings.len() == READINGS {

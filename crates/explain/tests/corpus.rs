@@ -3,6 +3,8 @@
 //! Messages are written as the frameworks' sources print them; the file's name begins with who wrote it, `healthy_` where memory
 //! did not run out. `MEMFIT_UPDATE=1 cargo test -p memfit-explain` writes the expectations anew: read the difference.
 
+#![allow(clippy::expect_used)]
+
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;

@@ -13,7 +13,7 @@ use memfit_graph::Bytes;
 pub(super) const FAMILY: Family = Family {
     needles: &[
         "OOM when allocating tensor",
-        "ran out of memory trying to allocate",
+        "an out of memory trying to allocate",
         "from device: CUDA_ERROR_OUT_OF_MEMORY",
         "from device: RESOURCE_EXHAUSTED",
         "cuMemAllocAsync failed to allocate",
@@ -48,7 +48,7 @@ fn parse(line: &str) -> Option<Message> {
         message.requested = bytes(&message);
         return Some(message);
     }
-    if line.contains("ran out of memory trying to allocate") {
+    if line.contains("an out of memory trying to allocate") {
         let harmless = ["not a failure", "may mean that there could be performance gains"];
         if harmless.iter().any(|words| line.contains(words)) {
             return None;
