@@ -9,6 +9,7 @@ mod failure;
 mod host;
 mod load;
 mod output;
+mod progress;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -54,6 +55,7 @@ fn run(command: &Command) -> Result<Finding, Failure> {
     let done = |result: Result<(), Failure>| result.map(|()| Finding::Fine);
     match command {
         Command::Estimate(args) => commands::estimate(args),
+        Command::Fit(args) => commands::fit(args),
         Command::Inspect(args) => done(commands::inspect(args)),
         Command::Explain(args) => commands::explain(args),
         Command::Gpus(args) => done(commands::gpus(args)),

@@ -4,7 +4,7 @@ use super::typed;
 use crate::failure::Failure;
 use crate::host;
 use clap::Args;
-use memfit_engine::devices::Card;
+use memfit_engine::devices::{Card, catalogue};
 use memfit_graph::Bytes;
 
 const HEADING: &str = "The GPU";
@@ -56,5 +56,33 @@ impl GpuArgs {
         let says = self.others.other_processes.is_some() || self.others.display;
         (self.gpu.is_none() && says)
             .then(|| "--other-processes and --display do nothing without --gpu".into())
+    }
+}
+
+/// Several cards.
+#[derive(Args, Debug)]
+pub(crate) struct GpusArgs {
+    /// The cards: names, sizes or MIG slices with commas between them, `auto` for this host's, `all` for every NVIDIA card
+    #[arg(long, value_name = "NAME,…|all", required = true, value_delimiter = ',', help_heading = HEADING)]
+    gpu: Vec<String>,
+    #[command(flatten)]
+    others: OthersArgs,
+}
+
+impl GpusArgs {
+    /// The cards, in the order in which they are named.
+    pub(crate) fn cards(&self) -> Result<Vec<Card>, Failure> {
+        let mut cards: Vec<Card> = Vec::new();
+        for name in &self.gpu {
+            let found = if name.trim().eq_ignore_ascii_case("all") {
+                let nvidia = catalogue().iter().filter(|card| card.compute_capability.is_some());
+                nvidia.map(|card| self.others.card(&card.id)).collect::<Result<_, _>>()?
+            } else {
+                vec![self.others.card(name)?]
+            };
+            let known: Vec<String> = cards.iter().map(|card| card.device.id.clone()).collect();
+            cards.extend(found.into_iter().filter(|card| !known.contains(&card.device.id)));
+        }
+        Ok(cards)
     }
 }

@@ -9,7 +9,7 @@ mod typed;
 use crate::output::Color;
 pub(crate) use binding::{ModelArgs, SizeArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub(crate) use gpu::GpuArgs;
+pub(crate) use gpu::{GpuArgs, GpusArgs};
 use memfit_report::Depth;
 pub(crate) use plan::PlanArgs;
 use std::path::PathBuf;
@@ -29,6 +29,7 @@ const EXAMPLES: &str = "\
 Examples:
   memfit estimate resnet50.onnx -b 32
   memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw
+  memfit fit resnet50.onnx --gpu rtx-3060,rtx-4090 --precision fp32,mixed-fp16
   memfit inspect resnet50.onnx -b 32
   memfit gpus rtx
   curl -s https://example.com/model.onnx | memfit estimate - -b 8 --format json
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// What a log says of memory that ran out: why, with the lines that prove it, and what to do
     Explain(Box<ExplainArgs>),
+    /// The largest batch per GPU, precision and optimizer
+    Fit(Box<FitArgs>),
     /// The cards that memfit knows, with what their memory really is
     Gpus(GpuListArgs),
     /// A completion script for a shell
@@ -117,6 +120,33 @@ Examples:
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// Searches the largest batch that fits on each GPU, with each precision and each optimizer; or the largest image or sequence at a
+/// given batch.
+///
+/// Every answer is the largest size at which the replay of a real step goes through inside of what the card leaves. Exits with 1
+/// where nothing fits.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  memfit fit resnet50.onnx --gpu rtx-3060,rtx-4090,a100-40gb
+  memfit fit resnet50.onnx --gpu rtx-4090 --precision fp32,mixed-bf16 --optimizer sgd,momentum,adamw
+  memfit fit resnet50.onnx --gpu all -b 64
+  memfit fit unet.onnx --gpu 24GiB -b 4 --max image
+  memfit fit llm.onnx --gpu h100 -b 1 --max seq --format json")]
+pub(crate) struct FitArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    #[command(flatten)]
+    pub(crate) gpus: GpusArgs,
+    /// What is made larger: `batch`, `image` (its side, in steps of 32), `seq`, or a size that the model leaves open
+    #[arg(long, value_name = "WHAT", default_value = "batch", help_heading = "Search")]
+    pub(crate) max: String,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

@@ -16,14 +16,21 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_enum, ignore_case = true, value_name = "NAME")]
     framework: Option<Framework>,
     /// The dtypes of a step; mixed ones are autocast over float32 weights
-    #[arg(long, value_enum, ignore_case = true, default_value_t = Precision::Fp32, value_name = "NAME")]
-    precision: Precision,
+    #[arg(
+        long,
+        value_enum,
+        ignore_case = true,
+        default_value = "fp32",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    precision: Vec<Precision>,
     /// What is run: forward, backward and the optimizer, or forward alone without autograd
     #[arg(long, value_enum, ignore_case = true, default_value_t = Mode::Train, value_name = "NAME")]
     mode: Mode,
     /// The optimizer; case and dashes don't matter
-    #[arg(long, default_value = "adam", value_parser = OptimizerName, value_name = "NAME")]
-    optimizer: &'static str,
+    #[arg(long, default_value = "adam", value_parser = OptimizerName, value_delimiter = ',', value_name = "NAME")]
+    optimizer: Vec<&'static str>,
     /// How the optimizer loops; the default is PyTorch's own on CUDA
     #[arg(long, value_enum, ignore_case = true, value_name = "NAME")]
     optimizer_impl: Option<OptimizerImpl>,
@@ -70,12 +77,41 @@ pub(crate) struct PlanArgs {
 impl PlanArgs {
     /// What the flags mean for a model whose framework is `usual`, with a warning for each that does nothing here.
     pub(crate) fn plan(&self, usual: engine::Framework) -> Result<(Plan, Vec<String>), Failure> {
+        let (plans, warnings) = self.plans(usual)?;
+        let [plan] = <[Plan; 1]>::try_from(plans).map_err(|plans| {
+            let message = format!("expected one precision and one optimizer, found {} plans", plans.len());
+            Failure::new("--precision, --optimizer", message).hint("memfit fit compares several")
+        })?;
+        Ok((plan, warnings))
+    }
+
+    /// A plan for each precision with each optimizer, and the warnings.
+    pub(crate) fn plans(&self, usual: engine::Framework) -> Result<(Vec<Plan>, Vec<String>), Failure> {
+        let (mut plans, mut warnings) = (Vec::new(), Vec::new());
+        for precision in &self.precision {
+            for optimizer in &self.optimizer {
+                let (plan, more) = self.one(usual, *precision, optimizer)?;
+                plans.push(plan);
+                warnings.extend(more);
+            }
+        }
+        warnings.sort();
+        warnings.dedup();
+        Ok((plans, warnings))
+    }
+
+    fn one(
+        &self,
+        usual: engine::Framework,
+        precision: Precision,
+        optimizer: &str,
+    ) -> Result<(Plan, Vec<String>), Failure> {
         let framework = self.framework()?.unwrap_or(usual);
         let mut plan = Plan {
             framework,
-            precision: self.precision.meant(),
+            precision: precision.meant(),
             mode: self.mode.meant(),
-            optimizer: self.optimizer.into(),
+            optimizer: optimizer.into(),
             optimizer_impl: engine::OptimizerImpl::default(),
             weight_decay: self.weight_decay.is_some_and(|x| x > 0.0),
             accumulate: self.accumulate,

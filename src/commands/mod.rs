@@ -2,6 +2,7 @@
 
 mod estimate;
 mod explain;
+mod fit;
 mod gpus;
 mod inspect;
 
@@ -11,6 +12,7 @@ use crate::output;
 use clap::CommandFactory;
 pub(crate) use estimate::estimate;
 pub(crate) use explain::explain;
+pub(crate) use fit::fit;
 pub(crate) use gpus::gpus;
 pub(crate) use inspect::inspect;
 

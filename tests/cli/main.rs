@@ -5,6 +5,8 @@
 mod completions;
 mod estimate;
 mod explain;
+mod fit;
+mod gpus;
 mod inspect;
 mod models;
 mod schema;

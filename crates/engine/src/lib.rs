@@ -7,6 +7,7 @@
 pub mod allocators;
 pub mod devices;
 mod estimate;
+pub mod fit;
 pub mod frameworks;
 mod host;
 mod model;

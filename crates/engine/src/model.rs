@@ -18,6 +18,20 @@ const BFC_BLOCK: u64 = 256;
 /// How many of the largest tensors at the peak an estimate lists.
 const LARGEST: usize = 20;
 
+/// What requests are rounded up to.
+pub(crate) fn block(framework: Framework) -> u64 {
+    match framework {
+        Framework::Tensorflow => BFC_BLOCK,
+        Framework::Pytorch | Framework::Burn => PYTORCH_BLOCK,
+    }
+}
+
+/// One step, and the batch size it has.
+struct Run {
+    step: pytorch::Step,
+    batch: Option<u64>,
+}
+
 /// A graph as the framework runs it, with what was done to get there.
 struct Prepared {
     graph: Graph,
@@ -95,28 +109,10 @@ impl Model {
         plan: &Plan,
         card: Option<&Card>,
     ) -> Result<Estimate, Vec<Problem>> {
-        if plan.framework == Framework::Burn {
-            let message = "the Burn profile is not available";
-            let hint = "use --framework pytorch or --framework tensorflow";
-            return Err(vec![Problem::new("framework", message).hint(hint)]);
-        }
-        if crate::optimizers::find(&plan.optimizer).is_none() {
-            let message = format!("there is no optimizer `{}`", plan.optimizer);
-            return Err(vec![Problem::new("optimizer", message)]);
-        }
-        let prepared = self.prepared(plan);
-        let inferred = infer(&prepared.graph, binding)?;
-        let on_card = Plan {
-            compute_capability: plan
-                .compute_capability
-                .or_else(|| card.and_then(|card| card.device.compute_capability)),
-            ..plan.clone()
-        };
-        let (step, block) = match plan.framework {
-            Framework::Tensorflow => (tensorflow::run(&prepared.graph, &inferred, plan)?, BFC_BLOCK),
-            _ => (pytorch::run(&prepared.graph, &inferred, &on_card)?, PYTORCH_BLOCK),
-        };
-        let mut replayed = replay::peak(&step.timeline, block);
+        let on_card = card.map_or_else(|| plan.clone(), |card| plan.on(card));
+        let run = self.run(binding, &on_card)?;
+        let (prepared, step, batch_size) = (self.prepared(plan), run.step, run.batch);
+        let mut replayed = replay::peak(&step.timeline, block(plan.framework));
         let device = card.map_or_else(Device::unknown, |card| card.device.clone());
         let context = context::context(&device, plan.framework);
         let open = placement::open(&step.timeline, plan.framework, &plan.allocator, card.map(|c| &c.device));
@@ -141,7 +137,7 @@ impl Model {
         Ok(Estimate {
             model,
             plan: plan.clone(),
-            batch_size: inferred.batch,
+            batch_size,
             peak: replayed.peak,
             breakdown: replayed.breakdown,
             context,
@@ -154,6 +150,30 @@ impl Model {
             assumptions: step.assumptions,
             warnings: prepared.report.findings.iter().map(|f| f.message.clone()).collect(),
         })
+    }
+
+    /// One step under the plan.
+    pub(crate) fn step(&self, binding: &Binding, plan: &Plan) -> Result<pytorch::Step, Vec<Problem>> {
+        self.run(binding, plan).map(|run| run.step)
+    }
+
+    fn run(&self, binding: &Binding, plan: &Plan) -> Result<Run, Vec<Problem>> {
+        if plan.framework == Framework::Burn {
+            let message = "the Burn profile is not available";
+            let hint = "use --framework pytorch or --framework tensorflow";
+            return Err(vec![Problem::new("framework", message).hint(hint)]);
+        }
+        if crate::optimizers::find(&plan.optimizer).is_none() {
+            let message = format!("there is no optimizer `{}`", plan.optimizer);
+            return Err(vec![Problem::new("optimizer", message)]);
+        }
+        let prepared = self.prepared(plan);
+        let inferred = infer(&prepared.graph, binding)?;
+        let step = match plan.framework {
+            Framework::Tensorflow => tensorflow::run(&prepared.graph, &inferred, plan)?,
+            _ => pytorch::run(&prepared.graph, &inferred, plan)?,
+        };
+        Ok(Run { step, batch: inferred.batch })
     }
 
     /// What is kept for backward, by the autograd functions that keep it: (functions, bytes, storages). For checking the

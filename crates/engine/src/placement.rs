@@ -125,18 +125,18 @@ pub(crate) fn open(
 }
 
 /// Replays a step inside of a limit.
-pub(crate) fn inside(timeline: &Timeline, plan: &Plan, limit: Bytes, device: &Device) -> Replay {
-    replay(timeline, &mut *plan.allocator.within(plan.framework, limit, device.usable()))
+pub(crate) fn inside_of(timeline: &Timeline, plan: &Plan, limit: Bytes, total: Bytes) -> Replay {
+    replay(timeline, &mut *plan.allocator.within(plan.framework, limit, total))
 }
 
 /// How the step gets on inside of the card. `open` is its replay with nothing in its way.
 pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay) -> Fit {
     let limits = limits(plan, card);
-    let expected = inside(timeline, plan, limits.expected, &card.device);
+    let expected = inside_of(timeline, plan, limits.expected, card.device.usable());
     let preallocates = plan.allocator.preallocates(plan.framework);
     let verdict = match expected.failure {
         Some(_) => Verdict::DoesNotFit,
-        None if inside(timeline, plan, limits.cautious, &card.device).fits() => Verdict::Fits,
+        None if inside_of(timeline, plan, limits.cautious, card.device.usable()).fits() => Verdict::Fits,
         None => Verdict::Tight,
     };
     let held = if expected.fits() && !preallocates { &expected } else { open };

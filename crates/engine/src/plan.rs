@@ -1,6 +1,7 @@
 //! How a model is trained: everything about a step that the model file does not say.
 
 use crate::allocators::AllocatorSettings;
+use crate::devices::Card;
 use crate::optimizers;
 use memfit_graph::DType;
 
@@ -144,6 +145,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The plan as it runs on a card, whose kernels follow from its compute capability.
+    pub fn on(&self, card: &Card) -> Plan {
+        let compute_capability = self.compute_capability.or(card.device.compute_capability);
+        Plan { compute_capability, ..self.clone() }
+    }
+
     /// Gives the optimizer the implementation that was asked for, its own where it has no such or nothing was asked for, and
     /// says which parts of the plan do nothing.
     pub fn settle(&mut self, asked: Option<OptimizerImpl>) -> Vec<String> {

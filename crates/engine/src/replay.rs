@@ -32,6 +32,20 @@ impl AtPeak {
     }
 }
 
+/// The highest point alone.
+pub(crate) fn highest(timeline: &Timeline, block: u64) -> Bytes {
+    let (mut live, mut highest) = (Bytes::ZERO, Bytes::ZERO);
+    for event in &timeline.events {
+        let bytes = timeline.storages[event.storage.0 as usize].bytes.round_up(block);
+        match event.kind {
+            EventKind::Allocate => live += bytes,
+            EventKind::Free => live -= bytes,
+        }
+        highest = highest.max(live);
+    }
+    highest
+}
+
 /// Replays a timeline whose requests are rounded up to `block` bytes.
 pub(crate) fn peak(timeline: &Timeline, block: u64) -> AtPeak {
     let size = |id: StorageId| timeline.storages[id.0 as usize].bytes.round_up(block);

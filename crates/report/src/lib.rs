@@ -5,6 +5,7 @@
 //! wanted. Tables re-add to their totals as shown, not only in exact bytes ([`amounts`]).
 
 pub mod amounts;
+pub mod fit;
 mod fold;
 pub mod gpus;
 pub mod inspect;

@@ -115,6 +115,9 @@ pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: 
                 }
             }
             run.event(index, allocator);
+            if run.found.failure.is_some() {
+                break;
+            }
         }
         later.drain(..).for_each(|index| run.event(index, allocator));
         for (slot, _) in run.blocks.iter_mut().zip(&lasts).filter(|(_, lasts)| !**lasts) {

@@ -1,0 +1,139 @@
+//! The largest batch, image or sequence that fits: for each card, precision and optimizer, by replaying steps inside of
+//! what each card leaves.
+//!
+//! A step does not depend on the card, so the cards share the steps of a plan ([`steps`]); a limit that no replay has come
+//! near needs none of its own. Each answer is the largest size at which the replay of a real step goes through, and is
+//! tried against its neighbours ([`search`]).
+
+mod axis;
+mod search;
+mod steps;
+
+pub use axis::Axis;
+
+use crate::devices::{Card, context};
+use crate::{Model, Plan, Precision, placement};
+use memfit_graph::{Binding, Bytes, Problem};
+use steps::Steps;
+
+/// No search goes further.
+const MOST: u64 = 1 << 24;
+
+/// What fits on one card under one plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The card's id, or what was given in its place.
+    pub gpu: String,
+    /// The dtypes of a step.
+    pub precision: Precision,
+    /// The optimizer.
+    pub optimizer: String,
+    /// The largest size that fits if all goes as expected; zero where not even the smallest does.
+    pub largest: u64,
+    /// The largest that fits at the high end of the range too.
+    pub safe: u64,
+    /// What the driver would show for the largest; nothing where there is none.
+    pub device: Bytes,
+    /// What the framework's allocator can have of the card.
+    pub usable: Bytes,
+    /// What the driver shows as the card's total.
+    pub capacity: Bytes,
+    /// Whether all smaller sizes that were tried fit and all larger ones do not.
+    pub monotone: bool,
+    /// Whether it is the model that ends there and not the memory.
+    pub ends: bool,
+}
+
+/// Fills the matrix, cards first, then plans in their order. `progress` is told how many cells are done, and of how many.
+///
+/// # Errors
+/// What makes a step impossible at any size: sizes that are not given, shapes that do not go together, no such axis.
+pub fn matrix(
+    model: &Model,
+    binding: &Binding,
+    plans: &[Plan],
+    cards: &[Card],
+    axis: &Axis,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Cell>, Vec<Problem>> {
+    axis.check(model.graph()).map_err(|problem| vec![problem])?;
+    let of = plans.len() * cards.len();
+    let mut cells: Vec<((usize, usize), Cell)> = Vec::with_capacity(of);
+    for (p, plan) in plans.iter().enumerate() {
+        // Cards that run the same kernels share the steps.
+        let mut left: Vec<usize> = (0..cards.len()).collect();
+        while let Some(first) = left.first().and_then(|i| cards.get(*i)) {
+            let plan = plan.on(first);
+            let alike = |i: &usize| cards.get(*i).is_some_and(|card| plan == plan.on(card) && same(first, card));
+            let (group, others) = left.iter().partition(|i| alike(i));
+            left = others;
+            let mut steps = Steps::new(model, binding, plan.clone(), axis, start(axis))?;
+            let group: Vec<usize> = group;
+            for (c, card) in group.iter().filter_map(|c| Some((*c, cards.get(*c)?))) {
+                cells.push(((c, p), cell(&mut steps, &plan, card, axis)));
+                progress(cells.len(), of);
+            }
+        }
+    }
+    cells.sort_by_key(|(place, _)| *place);
+    Ok(cells.into_iter().map(|(_, cell)| cell).collect())
+}
+
+fn same(a: &Card, b: &Card) -> bool {
+    a.device.compute_capability == b.device.compute_capability
+}
+
+/// A size that a model with such an axis takes.
+fn start(axis: &Axis) -> u64 {
+    match axis {
+        Axis::Batch => 1,
+        Axis::Symbol(_) | Axis::Sequence => 16,
+        // 224 pixels.
+        Axis::Image => 7,
+    }
+}
+
+fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
+    let limits = placement::limits(plan, card);
+    let total = card.device.usable();
+    let mut search = |limit: Bytes| loop {
+        let guess = if *axis == Axis::Batch { steps.guess(limit, MOST) } else { start(axis) };
+        let found = search::largest(MOST, guess, &mut |n| steps.inside(n, limit, total).is_some());
+        if found.largest == 0 || steps.holds(found.largest) {
+            steps.learn(found.largest, limit);
+            let ends = found.largest > 0 && !steps.exists(found.largest + 1);
+            let reserved = steps.inside(found.largest, limit, total).unwrap_or(Bytes::ZERO);
+            break (found, reserved, ends);
+        }
+    };
+    let (expected, reserved, ends) = search(limits.expected);
+    let (cautious, ..) = search(limits.cautious);
+    let context = context::total(&context::context(&card.device, plan.framework)).expected;
+    Cell {
+        gpu: card.device.id.clone(),
+        precision: plan.precision,
+        optimizer: plan.optimizer.clone(),
+        largest: expected.largest.saturating_mul(axis.step()),
+        safe: cautious.largest.min(expected.largest).saturating_mul(axis.step()),
+        device: if expected.largest > 0 { reserved + context } else { Bytes::ZERO },
+        usable: limits.expected,
+        capacity: card.device.total(),
+        monotone: expected.monotone && cautious.monotone,
+        ends,
+    }
+}
+
+/// Of the cards on which `size` fits, the one with the least memory, for each plan in their order.
+pub fn smallest(cells: &[Cell], size: u64) -> Vec<&Cell> {
+    let mut plans: Vec<(Precision, &str)> = Vec::new();
+    for cell in cells {
+        if !plans.contains(&(cell.precision, &*cell.optimizer)) {
+            plans.push((cell.precision, &*cell.optimizer));
+        }
+    }
+    let best = |(precision, optimizer): (Precision, &str)| {
+        let of_plan = cells.iter().filter(|c| c.precision == precision && c.optimizer == optimizer);
+        of_plan.filter(|c| c.largest >= size).min_by_key(|c| c.capacity)
+    };
+    plans.into_iter().filter_map(best).collect()
+}

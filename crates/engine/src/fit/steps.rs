@@ -1,0 +1,260 @@
+//! The steps of one plan at different sizes, each made once and replayed inside of any limit.
+//!
+//! Along the batch a step is the same list of events, and nearly always each storage is so many bytes and so many more a
+//! sample. Where three sizes say so, other sizes are written down from that without running the model again, and the
+//! answer is checked with a step that was really run.
+
+use super::Axis;
+use crate::{Model, Plan, Timeline, placement, replay};
+use memfit_graph::{Binding, Bytes, Problem};
+use std::collections::BTreeMap;
+
+/// The sizes from which a family is drawn, and the one that must agree with it.
+const SAMPLES: [u64; 3] = [2, 6, 24];
+/// Timelines are kept up to this many, where they can't be drawn from a family.
+const KEPT: usize = 32;
+
+/// A step whose storages grow evenly.
+struct Family {
+    /// At the first of [`SAMPLES`], then at whatever size was asked for last.
+    timeline: Timeline,
+    /// By storage: bytes at size zero, and for each one more.
+    bytes: Vec<(u64, u64)>,
+}
+
+impl Family {
+    /// Where three steps are one family.
+    fn of([first, second, third]: [Timeline; 3]) -> Option<Family> {
+        // How much a plan on trial asks for decides nothing here, but when one is tried does.
+        let same = |t: &Timeline| {
+            let searches = t.searches.iter().map(|s| s.event).eq(first.searches.iter().map(|s| s.event));
+            searches && t.events == first.events && t.storages.len() == first.storages.len()
+        };
+        if !same(&second) || !same(&third) {
+            return None;
+        }
+        let [a, b, c] = SAMPLES;
+        let even = |i: usize| {
+            let [x, y, z] = [&first, &second, &third].map(|t| t.storages.get(i).map_or(0, |s| s.bytes.0));
+            let slope = y.checked_sub(x)? / (b - a);
+            let base = x.checked_sub(slope * a)?;
+            let holds = |n: u64, bytes: u64| base + slope * n == bytes;
+            (holds(b, y) && holds(c, z)).then_some((base, slope))
+        };
+        let bytes = (0..first.storages.len()).map(even).collect::<Option<Vec<_>>>()?;
+        Some(Family { timeline: first, bytes })
+    }
+
+    fn at(&mut self, n: u64) -> Option<&Timeline> {
+        for (storage, (base, slope)) in self.timeline.storages.iter_mut().zip(&self.bytes) {
+            let bytes = slope.checked_mul(n)?.checked_add(*base)?;
+            storage.bytes = Bytes(Some(bytes).filter(|b| *b <= 1 << 50)?);
+        }
+        Some(&self.timeline)
+    }
+}
+
+/// What is known of one size.
+#[derive(Default)]
+struct Known {
+    /// The peak of tensors alone, which no allocator can go below.
+    allocated: Bytes,
+    /// What the allocator reserves with nothing in its way, where a replay has shown it.
+    open: Option<Bytes>,
+    /// By limit, what was reserved inside of it; none where it did not fit.
+    inside: BTreeMap<Bytes, Option<Bytes>>,
+}
+
+/// The steps of one plan.
+pub(crate) struct Steps<'a> {
+    model: &'a Model,
+    binding: &'a Binding,
+    plan: Plan,
+    axis: &'a Axis,
+    family: Option<Family>,
+    made: BTreeMap<u64, Timeline>,
+    /// By size; none where the model can't have it.
+    known: BTreeMap<u64, Option<Known>>,
+    /// How much of a limit tensors fill in the largest step that fits, in thousandths.
+    filled: u64,
+}
+
+impl<'a> Steps<'a> {
+    /// Looks at the plan at a few sizes.
+    ///
+    /// # Errors
+    /// What is wrong at the size `first`: sizes that are not given, shapes that do not go together.
+    pub(crate) fn new(
+        model: &'a Model,
+        binding: &'a Binding,
+        plan: Plan,
+        axis: &'a Axis,
+        first: u64,
+    ) -> Result<Steps<'a>, Vec<Problem>> {
+        let (made, known) = (BTreeMap::new(), BTreeMap::new());
+        let mut steps = Steps { model, binding, plan, axis, family: None, made, known, filled: 970 };
+        let timeline = steps.run(first)?;
+        if *axis == Axis::Batch {
+            let samples: Result<Vec<Timeline>, _> = SAMPLES.iter().map(|n| steps.run(*n)).collect();
+            let samples: Option<[Timeline; 3]> = samples.ok().and_then(|all| all.try_into().ok());
+            if let Some([one, two, _]) = &samples
+                && one.storages == two.storages
+            {
+                let message = "the model has no batch axis: its inputs are the same at any batch size";
+                return Err(vec![Problem::new("batch", message)]);
+            }
+            steps.family = samples.and_then(Family::of);
+        }
+        if steps.family.is_none() {
+            steps.made.insert(first, timeline);
+        }
+        Ok(steps)
+    }
+
+    fn run(&self, n: u64) -> Result<Timeline, Vec<Problem>> {
+        let size = n.saturating_mul(self.axis.step());
+        let binding = self.axis.bind(self.model.graph(), self.binding, size);
+        Ok(self.model.step(&binding, &self.plan)?.timeline)
+    }
+
+    fn timeline(&mut self, n: u64) -> Option<&Timeline> {
+        if self.family.is_some() {
+            return self.family.as_mut()?.at(n);
+        }
+        if !self.made.contains_key(&n) {
+            let timeline = self.run(n).ok()?;
+            if self.made.len() >= KEPT {
+                self.made.pop_first();
+            }
+            self.made.insert(n, timeline);
+        }
+        self.made.get(&n)
+    }
+
+    fn known(&mut self, n: u64) -> Option<&mut Known> {
+        if !self.known.contains_key(&n) {
+            let block = crate::model::block(self.plan.framework);
+            let known = self
+                .timeline(n)
+                .map(|timeline| Known { allocated: replay::highest(timeline, block), ..Known::default() });
+            self.known.insert(n, known);
+        }
+        self.known.get_mut(&n)?.as_mut()
+    }
+
+    /// Whether the model can have this size at all.
+    pub(crate) fn exists(&mut self, n: u64) -> bool {
+        self.known(n).is_some()
+    }
+
+    /// What the allocator reserves at this size inside of a limit; none where it does not fit.
+    pub(crate) fn inside(&mut self, n: u64, limit: Bytes, total: Bytes) -> Option<Bytes> {
+        // Only this allocator is known to do the same inside of a limit as long as it does not reach it.
+        let settings = &self.plan.allocator;
+        let same = self.plan.framework == crate::Framework::Pytorch
+            && !settings.cuda_malloc_async
+            && !settings.pytorch.expandable_segments
+            && settings.pytorch.garbage_collection_threshold == 0;
+        let known = self.known(n)?;
+        if known.allocated > limit {
+            return None;
+        }
+        if let Some(open) = known.open.filter(|open| *open <= limit) {
+            return Some(open);
+        }
+        if let Some(found) = known.inside.get(&limit) {
+            return *found;
+        }
+        let plan = self.plan.clone();
+        let replayed = placement::inside_of(self.timeline(n)?, &plan, limit, total);
+        let reserved = replayed.fits().then_some(replayed.peak_reserved.usage.reserved);
+        let known = self.known(n)?;
+        if same && replayed.retries == 0 {
+            known.open = reserved;
+        }
+        known.inside.insert(limit, reserved);
+        reserved
+    }
+
+    /// About which size fills a limit.
+    pub(crate) fn guess(&mut self, limit: Bytes, most: u64) -> u64 {
+        let target = u128::from(limit.0) * u128::from(self.filled) / 1000;
+        let (mut low, mut high) = (1, 2);
+        let mut best = 1;
+        for _ in 0..8 {
+            let allocated = |steps: &mut Self, n| steps.known(n).map(|k| u128::from(k.allocated.0));
+            let (Some(a), Some(b)) = (allocated(self, low), allocated(self, high)) else { break };
+            let slope = b.saturating_sub(a).max(1);
+            let more = target.saturating_sub(a) * u128::from(high - low) / slope;
+            let next = u64::try_from(more).unwrap_or(u64::MAX).saturating_add(low).clamp(1, most);
+            if next == best {
+                break;
+            }
+            best = next;
+            (low, high) = if next > high { (high, next) } else { (next, next.saturating_add(1)) };
+        }
+        best
+    }
+
+    /// Learns from an answer how full a card can be.
+    pub(crate) fn learn(&mut self, n: u64, limit: Bytes) {
+        if let Some(known) = self.known(n)
+            && limit > Bytes::ZERO
+        {
+            let filled = u128::from(known.allocated.0) * 1000 / u128::from(limit.0);
+            self.filled = u64::try_from(filled).unwrap_or(1000).clamp(500, 1000);
+        }
+    }
+
+    /// Whether a step that is really run is the one that was drawn. Where it is not, nothing is drawn from now on.
+    pub(crate) fn holds(&mut self, n: u64) -> bool {
+        if self.family.is_none() {
+            return true;
+        }
+        let Ok(real) = self.run(n) else {
+            self.forget();
+            return false;
+        };
+        let drawn = self.timeline(n);
+        let holds = drawn.is_some_and(|d| d.events == real.events && d.storages == real.storages);
+        if !holds {
+            self.forget();
+        }
+        holds
+    }
+
+    fn forget(&mut self) {
+        self.family = None;
+        self.known.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline::Storage;
+    use crate::{Category, Event, EventKind, Phase, StorageId};
+
+    fn timeline(bytes: [u64; 2]) -> Timeline {
+        let storage =
+            |bytes| Storage { bytes: Bytes(bytes), category: Category::Activation, layer: 0, label: 0 };
+        let event =
+            |id| Event { kind: EventKind::Allocate, storage: StorageId(id), phase: Phase::Forward, layer: 0 };
+        Timeline {
+            storages: bytes.map(storage).to_vec(),
+            events: vec![event(0), event(1)],
+            ..Timeline::default()
+        }
+    }
+
+    #[test]
+    fn a_family_is_drawn_only_where_storages_grow_evenly() {
+        let even = |n: u64| timeline([100, 12 + 4 * n]);
+        let mut family = Family::of(SAMPLES.map(even)).unwrap();
+        assert_eq!(family.at(1000).unwrap().storages, even(1000).storages);
+        assert!(family.at(u64::MAX).is_none());
+        assert!(Family::of(SAMPLES.map(|n| timeline([100, n * n]))).is_none());
+        assert!(Family::of(SAMPLES.map(|n| timeline([100, 1000 - n]))).is_none());
+        assert!(Family::of(SAMPLES.map(|n| timeline([100, n.next_multiple_of(4)]))).is_none());
+    }
+}

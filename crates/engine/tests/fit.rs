@@ -1,0 +1,79 @@
+//! The largest batch of real models: the answer's own replay goes through, the next one's does not.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
+
+use memfit_engine::devices::Card;
+use memfit_engine::fit::{self, Axis};
+use memfit_engine::{Model, Plan, Precision, Verdict};
+use memfit_graph::{Binding, Bytes};
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models");
+
+fn model(name: &str) -> Model {
+    let bytes = std::fs::read(format!("{MODELS}/{name}.onnx")).unwrap();
+    let imported = memfit_onnx::import(&bytes).unwrap();
+    Model::new(imported.graph, name, "onnx", imported.operators)
+}
+
+fn batch(n: u64) -> Binding {
+    Binding { batch: Some(n), ..Binding::default() }
+}
+
+#[test]
+fn the_largest_batch_fits_and_the_next_does_not() {
+    let model = model("resnet18.ts_train");
+    let cards: Vec<Card> = ["8GiB", "rtx-3060"].map(|name| Card::find(name).unwrap()).into();
+    let plan =
+        |precision, optimizer: &str| Plan { precision, optimizer: optimizer.into(), ..Plan::default() };
+    let plans = [plan(Precision::Fp32, "adam"), plan(Precision::MixedFp16, "sgd")];
+    let mut told = Vec::new();
+    let cells = fit::matrix(&model, &Binding::default(), &plans, &cards, &Axis::Batch, &mut |done, of| {
+        told.push((done, of));
+    });
+    let cells = cells.unwrap();
+    assert_eq!(told, [(1, 4), (2, 4), (3, 4), (4, 4)]);
+    assert_eq!(cells.iter().map(|c| &*c.gpu).collect::<Vec<_>>(), ["8GiB", "8GiB", "rtx-3060", "rtx-3060"]);
+    for (cell, (card, plan)) in cells.iter().zip(cards.iter().flat_map(|c| plans.iter().map(move |p| (c, p))))
+    {
+        let verdict = |n: u64| {
+            let estimate = model.estimate_on(&batch(n), plan, Some(card)).unwrap();
+            (estimate.fit.as_ref().unwrap().verdict, estimate)
+        };
+        let (at, estimate) = verdict(cell.largest);
+        assert!(at != Verdict::DoesNotFit && verdict(cell.largest + 1).0 == Verdict::DoesNotFit, "{cell:?}");
+        assert!(verdict(cell.safe).0 == Verdict::Fits && cell.safe < cell.largest, "{cell:?}");
+        let fit = estimate.fit.unwrap();
+        assert_eq!((cell.device, cell.usable), (fit.reserved + estimate.breakdown.context, fit.usable));
+    }
+    assert!(cells[1].largest > cells[0].largest && cells[2].largest > cells[0].largest);
+    let smallest = fit::smallest(&cells, cells[0].largest + 1);
+    assert_eq!(smallest.iter().map(|c| &*c.gpu).collect::<Vec<_>>(), ["8GiB", "rtx-3060"]);
+}
+
+#[test]
+fn nothing_fits_where_the_context_alone_does_not() {
+    let cards = [Card::find("1GiB").unwrap()];
+    let cells = fit::matrix(
+        &model("lenet.ts_train"),
+        &Binding::default(),
+        &[Plan::default()],
+        &cards,
+        &Axis::Batch,
+        &mut |_, _| {},
+    );
+    assert_eq!((cells.as_ref().unwrap()[0].largest, cells.unwrap()[0].device), (0, Bytes::ZERO));
+}
+
+#[test]
+fn a_sequence_grows_until_the_memory_or_the_model_ends() {
+    let cards = ["4GiB", "a100-80gb"].map(|name| Card::find(name).unwrap());
+    let search = |name: &str, axis: Axis| {
+        fit::matrix(&model(name), &batch(8), &[Plan::default()], &cards, &axis, &mut |_, _| {}).unwrap()
+    };
+    let images = search("unet.ts_train", Axis::Image);
+    assert!(images[0].largest % 32 == 0 && images[0].largest > 0 && images[0].largest < images[1].largest);
+    let sequences = search("llama.ts_train", Axis::Sequence);
+    assert!(sequences[0].largest < sequences[1].largest, "{sequences:?}");
+    // The table of positions has an end.
+    let ends = search("gpt.ts_train", Axis::Sequence);
+    assert!(ends[0].ends && ends[0].largest == ends[1].largest, "{ends:?}");
+}

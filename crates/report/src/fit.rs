@@ -1,0 +1,283 @@
+//! The largest sizes that fit, as a matrix and as JSON.
+
+use crate::json::to_text;
+use crate::text::style::{GOOD, HEAD, NOTE, WARN};
+use crate::text::table::{Column, Table, printable};
+use crate::{amounts, words};
+use memfit_engine::fit::{Cell, smallest};
+use memfit_graph::Bytes;
+use serde::Serialize;
+
+/// A matrix with what was searched.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// What was made larger: `batch`, `image`, `seq`.
+    pub axis: &'a str,
+    /// The batch size that was given: which card takes it is told, or it stood still.
+    pub batch: Option<u64>,
+    /// By card, then by plan.
+    pub cells: &'a [Cell],
+    /// What the user should know.
+    pub warnings: &'a [String],
+}
+
+impl Matrix<'_> {
+    /// Whether anything fits.
+    pub fn any(&self) -> bool {
+        self.cells.iter().any(|cell| cell.largest >= self.wanted())
+    }
+
+    /// The size that a card must take.
+    fn wanted(&self) -> u64 {
+        if self.axis == "batch" { self.batch.unwrap_or(1) } else { 1 }
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    model: &'a str,
+    axis: &'a str,
+    batch_size: Option<u64>,
+    results: Vec<Entry<'a>>,
+    smallest: Vec<Smallest<'a>>,
+    warnings: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    gpu: &'a str,
+    precision: &'static str,
+    optimizer: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_batch_size: Option<u64>,
+    max_size: u64,
+    safe_size: u64,
+    device_bytes: u64,
+    usable_bytes: u64,
+    capacity_bytes: u64,
+    monotone: bool,
+    model_ends: bool,
+}
+
+#[derive(Serialize)]
+struct Smallest<'a> {
+    precision: &'static str,
+    optimizer: &'a str,
+    gpu: &'a str,
+}
+
+/// The matrix as JSON.
+pub fn json(m: &Matrix<'_>) -> String {
+    let results = m.cells.iter().map(|cell| Entry {
+        gpu: &cell.gpu,
+        precision: words::precision(cell.precision),
+        optimizer: &cell.optimizer,
+        max_batch_size: (m.axis == "batch").then_some(cell.largest),
+        max_size: cell.largest,
+        safe_size: cell.safe,
+        device_bytes: cell.device.0,
+        usable_bytes: cell.usable.0,
+        capacity_bytes: cell.capacity.0,
+        monotone: cell.monotone,
+        model_ends: cell.ends,
+    });
+    let smallest = smallest(m.cells, m.wanted()).into_iter().map(|cell| Smallest {
+        precision: words::precision(cell.precision),
+        optimizer: &cell.optimizer,
+        gpu: &cell.gpu,
+    });
+    to_text(&Document {
+        model: m.model,
+        axis: m.axis,
+        batch_size: m.batch,
+        results: results.collect(),
+        smallest: smallest.collect(),
+        warnings: m.warnings,
+    })
+}
+
+/// The matrix as a table, and what there is to say about it.
+pub fn text(m: &Matrix<'_>, width: usize) -> String {
+    let width = width.max(60);
+    let differ = |of: fn(&Cell) -> String| m.cells.windows(2).any(|pair| of(&pair[0]) != of(&pair[1]));
+    let precisions = differ(|cell| words::precision(cell.precision).into());
+    let optimizers = differ(|cell| cell.optimizer.clone());
+    let mut out = format!("{HEAD}{}{HEAD:#}", printable(m.model));
+    let what = match (m.axis, m.batch) {
+        ("batch", _) => "largest batch".to_owned(),
+        ("image", Some(batch)) => format!("largest side of an image at batch {batch}"),
+        ("image", None) => "largest side of an image".into(),
+        (axis, Some(batch)) => format!("largest {axis} at batch {batch}"),
+        (axis, None) => format!("largest {axis}"),
+    };
+    out.push_str(&format!(" · {}", printable(&what)));
+    if let (Some(cell), false) = (m.cells.first(), precisions) {
+        out.push_str(&format!(" · {}", words::precision(cell.precision)));
+    }
+    if let (Some(cell), false) = (m.cells.first(), optimizers) {
+        out.push_str(&format!(" · {}", cell.optimizer));
+    }
+    out.push_str("\n\n");
+    let mut columns = vec![Column::text("GPU", 10), Column::number("memory")];
+    if precisions {
+        columns.push(Column::text("precision", 5));
+    }
+    if optimizers {
+        columns.push(Column::text("optimizer", 5));
+    }
+    columns.extend([
+        Column::number("largest"),
+        Column::number("safe"),
+        Column::number("GiB there").rank(1),
+        Column::number("GiB usable").rank(2),
+    ]);
+    let mut table = Table::new(&columns);
+    for cell in m.cells {
+        let mut row = vec![cell.gpu.clone(), cell.capacity.to_string()];
+        if precisions {
+            row.push(words::precision(cell.precision).into());
+        }
+        if optimizers {
+            row.push(cell.optimizer.clone());
+        }
+        let mark = if cell.ends {
+            "*"
+        } else if cell.monotone {
+            ""
+        } else {
+            "~"
+        };
+        row.push(format!("{}{mark}", amounts::grouped(cell.largest)));
+        row.push(amounts::grouped(cell.safe));
+        row.push(if cell.largest > 0 { gib(cell.device) } else { "-".into() });
+        row.push(gib(cell.usable));
+        table.row(row);
+    }
+    table.write(&mut out, width, HEAD);
+    notes(&mut out, m);
+    out
+}
+
+fn notes(out: &mut String, m: &Matrix<'_>) {
+    out.push_str(&format!(
+        "\n{NOTE}largest: fits if all goes as expected; safe: at the high end of the range too{NOTE:#}\n"
+    ));
+    if m.cells.iter().any(|cell| cell.ends) {
+        out.push_str(&format!("{NOTE}* the model itself takes no more{NOTE:#}\n"));
+    }
+    if m.cells.iter().any(|cell| !cell.monotone && !cell.ends) {
+        out.push_str(&format!(
+            "{NOTE}~ not a sharp border: a size near it goes the other way, since blocks fit into each other by chance{NOTE:#}\n"
+        ));
+    }
+    let wanted = m.wanted();
+    let best = smallest(m.cells, wanted);
+    let cards: std::collections::BTreeSet<&str> = m.cells.iter().map(|cell| &*cell.gpu).collect();
+    let size =
+        if m.axis == "batch" { format!("batch {}", amounts::grouped(wanted)) } else { "any size".into() };
+    if best.is_empty() {
+        out.push_str(&format!("{WARN}nothing fits{WARN:#}: no card takes {size}\n"));
+    } else if cards.len() > 1 && (m.batch.is_some() || m.axis != "batch") {
+        for cell in best {
+            let plan = format!("{}, {}", words::precision(cell.precision), cell.optimizer);
+            out.push_str(&format!(
+                "smallest card for {size} ({plan}): {GOOD}{}{GOOD:#}, {}\n",
+                printable(&cell.gpu),
+                cell.capacity
+            ));
+        }
+    }
+    for warning in m.warnings {
+        out.push_str(&format!("{WARN}warning{WARN:#}: {}\n", printable(warning)));
+    }
+}
+
+/// In GiB with two digits behind the point.
+fn gib(bytes: Bytes) -> String {
+    let hundredths = (u128::from(bytes.0) * 100 + (1 << 29)) >> 30;
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_engine::Precision;
+
+    fn cell(gpu: &str, gib: u64, precision: Precision, largest: u64) -> Cell {
+        Cell {
+            gpu: gpu.into(),
+            precision,
+            optimizer: "adam".into(),
+            largest,
+            safe: largest * 9 / 10,
+            device: Bytes(gib << 30).saturating_sub(Bytes::mib(300)),
+            usable: Bytes(gib << 30).saturating_sub(Bytes::mib(2_000)),
+            capacity: Bytes(gib << 30),
+            monotone: largest != 1_204,
+            ends: false,
+        }
+    }
+
+    fn plain(text: &str) -> String {
+        let mut out = String::new();
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            if c == '\u{1b}' {
+                chars.by_ref().find(|c| *c == 'm');
+            } else {
+                out.push(c);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn a_matrix_names_the_smallest_card() {
+        let cells = [
+            cell("rtx-3060", 12, Precision::Fp32, 37),
+            cell("rtx-3060", 12, Precision::MixedFp16, 64),
+            cell("a100-80gb", 80, Precision::Fp32, 640),
+            cell("a100-80gb", 80, Precision::MixedFp16, 1_204),
+        ];
+        let warnings = ["--ema does nothing".to_owned()];
+        let m =
+            Matrix { model: "resnet50", axis: "batch", batch: Some(50), cells: &cells, warnings: &warnings };
+        expect_test::expect![[r#"
+            resnet50 · largest batch · adam
+
+            GPU           memory  precision   largest   safe  GiB there  GiB usable
+            rtx-3060   12.00 GiB  fp32             37     33      11.71       10.05
+            rtx-3060   12.00 GiB  mixed-fp16       64     57      11.71       10.05
+            a100-80gb  80.00 GiB  fp32            640    576      79.71       78.05
+            a100-80gb  80.00 GiB  mixed-fp16   1,204~  1,083      79.71       78.05
+
+            largest: fits if all goes as expected; safe: at the high end of the range too
+            ~ not a sharp border: a size near it goes the other way, since blocks fit into each other by chance
+            smallest card for batch 50 (fp32, adam): a100-80gb, 80.00 GiB
+            smallest card for batch 50 (mixed-fp16, adam): rtx-3060, 12.00 GiB
+            warning: --ema does nothing
+        "#]].assert_eq(&plain(&text(&m, 100)));
+        let json: serde_json::Value = serde_json::from_str(&json(&m)).unwrap();
+        assert_eq!(json["results"][3]["max_batch_size"], 1_204);
+        assert_eq!(json["smallest"][0]["gpu"], "a100-80gb");
+        assert!(m.any() && !Matrix { batch: Some(2_000), ..m }.any());
+    }
+
+    #[test]
+    fn nothing_that_fits_is_said() {
+        let cells = [cell("rtx-3060", 12, Precision::Fp32, 0)];
+        let m = Matrix { model: "llm", axis: "seq", batch: Some(1), cells: &cells, warnings: &[] };
+        expect_test::expect![[r#"
+            llm · largest seq at batch 1 · fp32 · adam
+
+            GPU          memory  largest  safe  GiB there  GiB usable
+            rtx-3060  12.00 GiB        0     0          -       10.05
+
+            largest: fits if all goes as expected; safe: at the high end of the range too
+            nothing fits: no card takes any size
+        "#]]
+        .assert_eq(&plain(&text(&m, 100)));
+    }
+}
