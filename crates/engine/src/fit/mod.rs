@@ -64,7 +64,8 @@ pub fn matrix(
         let mut left: Vec<usize> = (0..cards.len()).collect();
         while let Some(first) = left.first().and_then(|i| cards.get(*i)) {
             let plan = plan.on(first);
-            let alike = |i: &usize| cards.get(*i).is_some_and(|card| plan == plan.on(card) && same(first, card));
+            let alike =
+                |i: &usize| cards.get(*i).is_some_and(|card| plan == plan.on(card) && same(first, card));
             let (group, others) = left.iter().partition(|i| alike(i));
             left = others;
             let mut steps = Steps::new(model, binding, plan.clone(), axis, start(axis))?;
