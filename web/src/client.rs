@@ -17,8 +17,9 @@ impl Ask {
             Ask::Open { .. } => 0,
             Ask::Estimate { .. } => 1,
             Ask::Export { .. } => 2,
-            Ask::Details { .. } => 3,
-            Ask::Curve { .. } => 4,
+            Ask::Largest { .. } => 3,
+            Ask::Details { .. } => 4,
+            Ask::Curve { .. } => 5,
         }
     }
 }

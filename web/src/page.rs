@@ -1,6 +1,8 @@
 //! The page: what it knows, what may happen to it, and what is asked of the worker then.
 
 pub(crate) mod browser;
+mod machine;
+mod reading;
 mod view;
 
 use crate::client::Client;
@@ -43,6 +45,8 @@ pub(crate) enum Msg {
     Pinned(bool),
     /// The plan that was kept is wanted back.
     Restored,
+    /// This machine's card was found.
+    Machine(Option<String>),
     /// The window has another width.
     Resized,
     Export(Format),
@@ -67,12 +71,19 @@ pub(crate) struct Page {
     generation: u64,
     /// The generation of what is shown.
     shown: u64,
+    /// The generation of the details that are shown.
+    detailed: u64,
     took: f64,
+    /// This machine's card.
+    machine: Option<String>,
     opening: Option<String>,
     facts: Option<Rc<Facts>>,
     head: Option<Rc<Head>>,
     details: Option<Rc<Details>>,
     curve: Rc<Vec<(u64, u64)>>,
+    /// The largest batch, with the plan that it is for, and the question that was asked for it.
+    largest: Option<(String, Option<u64>)>,
+    largest_asked: (u64, String),
     problems: Rc<Vec<Problem>>,
     selected: AttrValue,
     pinned: Option<Pinned>,
@@ -100,12 +111,16 @@ impl Component for Page {
             state: State::from_link(&browser::fragment()),
             generation: 0,
             shown: 0,
+            detailed: 0,
             took: 0.0,
+            machine: None,
             opening: None,
             facts: None,
             head: None,
             details: None,
             curve: Rc::default(),
+            largest: None,
+            largest_asked: (0, String::new()),
             problems: Rc::default(),
             selected: AttrValue::default(),
             pinned: None,
@@ -113,6 +128,10 @@ impl Component for Page {
             quiet: None,
             _listeners: listeners,
         };
+        if let Some(gpu) = browser::kept("gpu").filter(|_| !browser::fragment().contains("gpu=")) {
+            page.state.gpu = gpu;
+        }
+        ctx.link().send_future(async { Msg::Machine(machine::card().await) });
         if let Source::Example(name) = page.state.source.clone() {
             page.fetch(ctx, name);
         }
@@ -144,6 +163,9 @@ impl Component for Page {
             }
             Msg::Quiet => {
                 browser::set_fragment(&self.state.link());
+                if self.state.gpu != State::default().gpu || browser::kept("gpu").is_some() {
+                    browser::keep("gpu", &self.state.gpu);
+                }
                 self.ask_long_parts();
                 return false;
             }
@@ -175,6 +197,17 @@ impl Component for Page {
                     self.changed(ctx);
                 }
             }
+            Msg::Machine(card) => {
+                // What a link says or was chosen before is kept.
+                if let Some(card) = &card
+                    && browser::kept("gpu").is_none()
+                    && !browser::fragment().contains("gpu=")
+                {
+                    self.state.gpu.clone_from(card);
+                    self.changed(ctx);
+                }
+                self.machine = card;
+            }
             Msg::Resized => {
                 let width = browser::picture_width();
                 let changed = width != self.width;
@@ -188,7 +221,7 @@ impl Component for Page {
             Msg::Theme => browser::toggle_theme(),
             Msg::Closed => {
                 self.state.source = Source::None;
-                (self.facts, self.head, self.details) = (None, None, None);
+                (self.facts, self.head, self.details, self.largest) = (None, None, None, None);
                 self.problems = Rc::default();
                 browser::set_fragment(&self.state.link());
             }
@@ -198,45 +231,6 @@ impl Component for Page {
 
     fn view(&self, ctx: &Context<Self>) -> Html {
         view::page(self, ctx)
-    }
-}
-
-/// What the parts below the answer read.
-impl Page {
-    pub(crate) fn state(&self) -> &State {
-        &self.state
-    }
-
-    pub(crate) fn facts(&self) -> Option<&Rc<Facts>> {
-        self.facts.as_ref()
-    }
-
-    pub(crate) fn details(&self) -> Option<&Rc<Details>> {
-        self.details.as_ref()
-    }
-
-    pub(crate) fn curve(&self) -> &Rc<Vec<(u64, u64)>> {
-        &self.curve
-    }
-
-    pub(crate) fn pinned(&self) -> Option<&Pinned> {
-        self.pinned.as_ref()
-    }
-
-    pub(crate) fn selected(&self) -> AttrValue {
-        self.selected.clone()
-    }
-
-    pub(crate) fn width(&self) -> u32 {
-        self.width
-    }
-
-    /// The model's file as the command line would be given it.
-    pub(crate) fn file_name(&self) -> String {
-        match &self.state.source {
-            Source::Example(name) | Source::Own(name) => name.clone(),
-            Source::None => "MODEL".into(),
-        }
     }
 }
 
@@ -265,6 +259,7 @@ impl Page {
     fn open(&mut self, name: String, file: JsValue) {
         self.opening = Some(name.clone());
         self.problems = Rc::default();
+        self.largest = None;
         self.generation += 1;
         self.client.ask(self.generation, Ask::Open { file: name }, file);
     }
@@ -279,14 +274,27 @@ impl Page {
         self.quiet = Some(Timer::after(QUIET_MS, move || link.send_message(Msg::Quiet)));
     }
 
-    fn ask_long_parts(&self) {
-        if self.facts.is_some() {
-            self.ask(Ask::Details { plan: self.state.plan() });
-            self.ask(Ask::Curve {
-                plan: self.state.plan(),
-                batches: crate::draw::curve::batches(self.state.batch),
-            });
+    fn ask_long_parts(&mut self) {
+        if self.facts.is_none() {
+            return;
         }
+        self.ask(Ask::Details { plan: self.state.plan() });
+        if self.largest().is_some() {
+            self.ask_curve();
+        } else {
+            self.largest_asked = (self.generation, self.any_batch());
+            self.ask(Ask::Largest { plan: self.state.plan() });
+        }
+    }
+
+    fn ask_curve(&self) {
+        let batches = crate::draw::curve::batches(self.state.batch, self.largest().flatten());
+        self.ask(Ask::Curve { plan: self.state.plan(), batches });
+    }
+
+    /// The plan whatever its batch, and the model: what the largest batch depends on.
+    fn any_batch(&self) -> String {
+        format!("{:?} {}", self.state.source, State { batch: 1, ..self.state.clone() }.plan())
     }
 
     fn linked(&mut self, ctx: &Context<Self>) -> bool {
@@ -325,7 +333,14 @@ impl Page {
                 self.head = Some(Rc::new(*head));
                 self.problems = Rc::default();
             }
-            Said::Detailed(details) if current => self.details = Some(Rc::new(details)),
+            Said::Detailed(details) if current => {
+                self.detailed = answer.generation;
+                self.details = Some(Rc::new(details));
+            }
+            Said::Largest(largest) if answer.generation == self.largest_asked.0 => {
+                self.largest = Some((self.largest_asked.1.clone(), largest));
+                self.ask_curve();
+            }
             Said::Curve(points) if current => self.curve = Rc::new(points),
             Said::Exported { format, text } => {
                 let name = self.facts.as_ref().map_or("model", |f| &f.name);
@@ -343,7 +358,7 @@ impl Page {
                 }
                 self.problems = Rc::new(problems);
             }
-            Said::Estimated(_) | Said::Detailed(_) | Said::Curve(_) => return false,
+            Said::Estimated(_) | Said::Detailed(_) | Said::Largest(_) | Said::Curve(_) => return false,
         }
         true
     }

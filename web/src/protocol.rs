@@ -19,6 +19,8 @@ pub(crate) enum Ask {
     Estimate { plan: String },
     /// The layers and the timeline of such a step.
     Details { plan: String },
+    /// The largest batch that fits on the plan's card.
+    Largest { plan: String },
     /// The peaks at these batch sizes.
     Curve { plan: String, batches: Vec<u64> },
     /// The result in one of the command line's formats.
@@ -69,6 +71,8 @@ pub(crate) enum Said {
     Opened(Facts),
     Estimated(Box<Head>),
     Detailed(Details),
+    /// Not even one sample fits where it is nought; none where the model has no batch.
+    Largest(Option<u64>),
     Curve(Vec<(u64, u64)>),
     Exported {
         format: Format,
@@ -127,10 +131,37 @@ pub(crate) struct Head {
     /// By category, in their order.
     pub(crate) parts: Vec<u64>,
     pub(crate) saved: u64,
+    pub(crate) fit: Option<Fit>,
     pub(crate) optimizer_impl: String,
     pub(crate) unknown: Vec<String>,
     pub(crate) assumptions: Vec<String>,
     pub(crate) warnings: Vec<String>,
+}
+
+/// How the step gets on inside of the card.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Fit {
+    pub(crate) verdict: Verdict,
+    /// What the framework's allocator can have.
+    pub(crate) usable: u64,
+    /// What is left of it, or missing.
+    pub(crate) headroom: i64,
+    /// How often cached segments are given back to go on.
+    pub(crate) retries: u32,
+    /// The request at which it ends, in words.
+    pub(crate) shortage: Option<String>,
+    /// What the framework takes at its start.
+    pub(crate) preallocated: Option<u64>,
+    /// What other processes and a display hold.
+    pub(crate) others: u64,
+}
+
+/// Whether it fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Verdict {
+    DoesNotFit,
+    Tight,
+    Fits,
 }
 
 /// The long parts of an estimate.

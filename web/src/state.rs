@@ -26,6 +26,9 @@ pub(crate) const LOSSES: [(&str, &str); 5] = [
     ("none", "mean of the output"),
 ];
 
+/// What `PYTORCH_ALLOC_CONF` holds for segments that grow.
+const EXPANDABLE: &str = "expandable_segments:True";
+
 /// Where the model comes from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Source {
@@ -43,6 +46,12 @@ pub(crate) struct State {
     pub(crate) source: Source,
     /// An id of the catalogue, or a size.
     pub(crate) gpu: String,
+    /// What other processes hold of it, in MiB.
+    pub(crate) others: u64,
+    /// Whether it drives a display too.
+    pub(crate) display: bool,
+    /// PyTorch's `expandable_segments`.
+    pub(crate) expandable: bool,
     pub(crate) batch: u64,
     pub(crate) precision: String,
     pub(crate) mode: String,
@@ -69,6 +78,9 @@ impl Default for State {
         State {
             source: Source::None,
             gpu: "rtx-4090".into(),
+            others: 0,
+            display: false,
+            expandable: false,
             batch: 32,
             precision: "fp32".into(),
             mode: "train".into(),
@@ -100,6 +112,10 @@ impl State {
             }
         };
         put("batch_size", json!(self.batch), true);
+        put("gpu", json!(self.gpu), true);
+        put("other_processes_bytes", json!(self.others.saturating_mul(1 << 20)), self.others > 0);
+        put("display", json!(true), self.display);
+        put("allocator_conf", json!(EXPANDABLE), self.expandable);
         put("precision", json!(self.precision), self.precision != d.precision);
         put("mode", json!(self.mode), self.mode != d.mode);
         put("optimizer", json!(self.optimizer), self.optimizer != d.optimizer);
@@ -137,6 +153,10 @@ impl State {
         for (name, dims) in &self.input {
             flag("input", &format!("{name}:{}", shape(dims)), true);
         }
+        flag("gpu", &self.gpu, true);
+        flag("other-processes", &format!("{}MiB", self.others), self.others > 0);
+        flag("display", "", self.display);
+        flag("allocator-conf", EXPANDABLE, self.expandable);
         flag("precision", &self.precision, self.precision != d.precision);
         flag("mode", &self.mode, self.mode != d.mode);
         flag("optimizer", &self.optimizer, self.optimizer != d.optimizer);
@@ -199,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_plan_has_what_differs_from_the_defaults() {
-        assert_eq!(State::default().plan(), r#"{"batch_size":32}"#);
+        assert_eq!(State::default().plan(), r#"{"batch_size":32,"gpu":"rtx-4090"}"#);
         let state = State {
             precision: "mixed-bf16".into(),
             freeze: vec!["encoder.*".into()],
@@ -208,11 +228,11 @@ mod tests {
         };
         assert_eq!(
             state.plan(),
-            r#"{"batch_size":32,"freeze":["encoder.*"],"precision":"mixed-bf16","set":{"seq":512}}"#
+            r#"{"batch_size":32,"freeze":["encoder.*"],"gpu":"rtx-4090","precision":"mixed-bf16","set":{"seq":512}}"#
         );
         assert_eq!(
             state.command("my model.onnx"),
-            "memfit estimate 'my model.onnx' -b 32 --set seq=512 --precision mixed-bf16 --freeze 'encoder.*'"
+            "memfit estimate 'my model.onnx' -b 32 --set seq=512 --gpu rtx-4090 --precision mixed-bf16 --freeze 'encoder.*'"
         );
     }
 

@@ -1,11 +1,12 @@
 //! The worker: takes questions one by one, asks the core, and sends answers back.
 
-use crate::categories::{index, parts};
+use crate::categories::{PHASES, index, parts};
+use crate::protocol;
 use crate::protocol::{
     Answer, Ask, Details, Facts, Format, Head, Input, Layer, Problem, Question, Said, Step, Tensor,
 };
-use memfit_engine::{Category, Estimate, EventKind, Phase, Timeline};
-use memfit_graph::{Dim, batch_symbol};
+use memfit_engine::{Category, Estimate, EventKind, Phase, Timeline, Verdict};
+use memfit_graph::{Bytes, Dim, batch_symbol};
 use memfit_report::{json, text};
 use memfit_wasm::javascript::Slices;
 use memfit_wasm::{Opened, read_request};
@@ -16,6 +17,14 @@ use web_sys::{DedicatedWorkerGlobalScope, MessageEvent};
 
 /// PyTorch's allocator rounds up to this; the timeline is drawn as it holds memory.
 const BLOCK: u64 = 512;
+
+/// No batch above this is tried.
+const MOST: u64 = 1 << 20;
+
+/// The batch that a plan begins with.
+fn asked_batch(plan: &str) -> u64 {
+    read_request(plan).ok().and_then(|asked| asked.binding.batch).unwrap_or(1)
+}
 
 /// The place where questions are answered.
 #[derive(Default)]
@@ -65,6 +74,7 @@ impl Desk {
             }
             Ask::Estimate { plan } => Said::Estimated(Box::new(head(self.estimate(&plan)?))),
             Ask::Details { plan } => Said::Detailed(details(self.estimate(&plan)?)),
+            Ask::Largest { plan } => Said::Largest(self.largest(&plan)?),
             Ask::Curve { plan, batches } => Said::Curve(self.curve(&plan, &batches)?),
             Ask::Export { plan, format } => {
                 let estimate = self.estimate(&plan)?;
@@ -85,11 +95,38 @@ impl Desk {
     fn estimate(&mut self, plan: &str) -> Result<&Estimate, Vec<Problem>> {
         if self.last.as_ref().is_none_or(|(last, _)| last != plan) {
             let asked = read_request(plan).map_err(shown)?;
-            let mut estimate = self.opened()?.estimate(&asked.plan, &asked.binding).map_err(shown)?;
-            estimate.warnings.extend(asked.warnings);
+            let estimate = self.opened()?.estimate(&asked).map_err(shown)?;
             self.last = Some((plan.to_owned(), estimate));
         }
         self.last.as_ref().map(|(_, estimate)| estimate).ok_or_default()
+    }
+
+    /// Doubles until a batch does not fit, then halves the gap.
+    fn largest(&self, plan: &str) -> Result<Option<u64>, Vec<Problem>> {
+        let mut asked = read_request(plan).map_err(shown)?;
+        let opened = self.opened()?;
+        let mut fits = |batch: u64| -> Result<Option<bool>, Vec<Problem>> {
+            asked.binding.batch = Some(batch);
+            let estimate = opened.estimate(&asked).map_err(shown)?;
+            Ok(estimate
+                .fit
+                .filter(|_| estimate.batch_size.is_some())
+                .map(|f| f.verdict != Verdict::DoesNotFit))
+        };
+        let (mut low, mut high) = (0_u64, asked_batch(plan).max(1));
+        loop {
+            match fits(high)? {
+                None => return Ok(None),
+                Some(true) if high >= MOST => return Ok(Some(high)),
+                Some(true) => (low, high) = (high, high * 2),
+                Some(false) => break,
+            }
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle)? == Some(true) { low = middle } else { high = middle }
+        }
+        Ok(Some(low))
     }
 
     fn curve(&self, plan: &str, batches: &[u64]) -> Result<Vec<(u64, u64)>, Vec<Problem>> {
@@ -98,7 +135,7 @@ impl Desk {
         let mut points = Vec::with_capacity(batches.len());
         for batch in batches {
             asked.binding.batch = Some(*batch);
-            let estimate = opened.estimate(&asked.plan, &asked.binding).map_err(shown)?;
+            let estimate = opened.estimate(&asked).map_err(shown)?;
             points.push((*batch, estimate.peak.device.0));
         }
         Ok(points)
@@ -176,10 +213,42 @@ fn head(e: &Estimate) -> Head {
         layer: e.peak.layer.clone(),
         parts: parts(&e.breakdown),
         saved: e.saved_for_backward.0,
+        fit: e.fit.as_ref().map(fit),
         optimizer_impl: format!("{:?}", e.plan.optimizer_impl).to_lowercase(),
         unknown: e.unknown.clone(),
         assumptions: e.assumptions.clone(),
         warnings: e.warnings.clone(),
+    }
+}
+
+fn fit(f: &memfit_engine::Fit) -> protocol::Fit {
+    let shortage = f.shortage.as_ref().map(|s| {
+        let place = if s.layer.is_empty() { String::new() } else { format!(" at {}", s.layer) };
+        let pieces = if s.unusable > Bytes::ZERO {
+            format!(", {} of it in pieces of at most {}", s.unusable, s.largest_free)
+        } else {
+            String::new()
+        };
+        format!(
+            "{}{place} asks for {} in {}, with {} free{pieces}",
+            s.tensor,
+            s.request,
+            PHASES[usize::from(phase(s.phase))],
+            s.free
+        )
+    });
+    protocol::Fit {
+        verdict: match f.verdict {
+            Verdict::DoesNotFit => protocol::Verdict::DoesNotFit,
+            Verdict::Tight => protocol::Verdict::Tight,
+            Verdict::Fits => protocol::Verdict::Fits,
+        },
+        usable: f.usable.0,
+        headroom: f.headroom(),
+        retries: f.retries,
+        shortage,
+        preallocated: f.preallocated.map(|b| b.0),
+        others: f.others.iter().map(|o| o.expected.0).sum(),
     }
 }
 

@@ -52,7 +52,33 @@ export async function open(context, address) {
 
 /** The verdict, once it is there. */
 export async function verdict(page) {
-  const heading = page.locator("#answer-title");
-  await heading.waitFor();
-  return heading.innerText();
+  const said = page.locator("#verdict");
+  await said.waitFor();
+  return said.innerText();
+}
+
+/** Chooses a file as one does in the dialog. */
+export const choose = (page, path) => page.locator("input[type=file]").first().setInputFiles(path);
+
+/** Drops a file in the middle of the page. */
+export const drop = (page, name, bytes) =>
+  page.evaluate(
+    ([name, text]) => {
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name));
+      document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: transfer, bubbles: true, cancelable: true }));
+    },
+    [name, bytes.toString("base64")],
+  );
+
+/** Waits until the page shows the answer to its newest question. */
+export async function estimate(page) {
+  await page.locator('.columns[data-settled="true"]').waitFor();
+}
+
+/** The text of a file that a button hands out. */
+export async function download(page, button) {
+  const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: button, exact: true }).click()]);
+  const { readFileSync } = await import("node:fs");
+  return readFileSync(await file.path(), "utf8");
 }

@@ -35,6 +35,21 @@ pub fn version() -> String {
     env!("CARGO_PKG_VERSION").into()
 }
 
+/// All cards, as `memfit gpus --format json` writes them.
+#[wasm_bindgen(js_name = gpusJson)]
+pub fn gpus_json() -> String {
+    memfit_report::gpus::json(&memfit_engine::devices::catalogue().iter().collect::<Vec<_>>())
+}
+
+/// The same, parsed.
+///
+/// # Errors
+/// None in practice.
+#[wasm_bindgen(unchecked_return_type = "Gpus")]
+pub fn gpus() -> Result<JsValue, JsValue> {
+    JSON::parse(&gpus_json())
+}
+
 /// A model whose structure has been read.
 #[wasm_bindgen]
 pub struct Model(Opened);

@@ -1,8 +1,8 @@
 //! A model that was opened once and is asked many times.
 
-use crate::request;
-use memfit_engine::{Estimate, Framework, Model, Plan};
-use memfit_graph::{Binding, Problem, infer};
+use crate::request::{self, Asked};
+use memfit_engine::{Estimate, Framework, Model};
+use memfit_graph::{Problem, infer};
 use memfit_keras::Options;
 use memfit_report::{Inspection, inspect, json};
 use std::io::{Read, Seek, SeekFrom};
@@ -85,9 +85,10 @@ impl Opened {
     ///
     /// # Errors
     /// All problems found.
-    pub fn estimate(&self, plan: &Plan, binding: &Binding) -> Result<Estimate, Vec<Problem>> {
-        let mut estimate = self.model.estimate(binding, plan)?;
+    pub fn estimate(&self, asked: &Asked) -> Result<Estimate, Vec<Problem>> {
+        let mut estimate = self.model.estimate_on(&asked.binding, &asked.plan, asked.card.as_ref())?;
         estimate.warnings.extend(self.warnings.iter().cloned());
+        estimate.warnings.extend(asked.warnings.iter().cloned());
         Ok(estimate)
     }
 
@@ -96,10 +97,7 @@ impl Opened {
     /// # Errors
     /// All problems found.
     pub fn estimate_json(&self, plan: &str) -> Result<String, Vec<Problem>> {
-        let asked = request::read_for(plan, self.framework())?;
-        let mut estimate = self.estimate(&asked.plan, &asked.binding)?;
-        estimate.warnings.extend(asked.warnings);
-        Ok(json::estimate(&estimate))
+        Ok(json::estimate(&self.estimate(&request::read_for(plan, self.framework())?)?))
     }
 
     /// Every tensor with its dtype and shape, as `memfit inspect --format json` writes it. Of the plan only sizes are read.

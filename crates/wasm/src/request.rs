@@ -1,7 +1,8 @@
 //! A plan as a page sends it: the words of the JSON report, read back.
 
+use memfit_engine::devices::Card;
 use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
-use memfit_graph::{Binding, Problem};
+use memfit_graph::{Binding, Bytes, Problem};
 use memfit_keras::{Custom, Options};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -55,6 +56,10 @@ struct Request {
     autocast_backward: Option<bool>,
     as_fake_tensors: Option<bool>,
     assume_batchnorm: Option<bool>,
+    gpu: Option<String>,
+    other_processes_bytes: Option<u64>,
+    display: Option<bool>,
+    allocator_conf: Option<String>,
 }
 
 /// What is said of a custom layer.
@@ -75,6 +80,8 @@ pub struct Asked {
     pub binding: Binding,
     /// What a Keras file does not say.
     pub options: Options,
+    /// The card that the step is judged on.
+    pub card: Option<Card>,
     /// What does nothing here.
     pub warnings: Vec<String>,
 }
@@ -127,8 +134,21 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
     };
+    if let Some(text) = request.allocator_conf {
+        let applied = plan.allocator.pytorch.clone().apply(&text);
+        plan.allocator.pytorch = applied.map_err(|e| vec![Problem::new("allocator_conf", e.to_string())])?;
+    }
+    let mut card = request.gpu.map(|name| card(&name)).transpose()?;
+    if let Some(card) = &mut card {
+        card.other_processes = request.other_processes_bytes.map_or(card.other_processes, Bytes);
+        card.display |= request.display.unwrap_or_default();
+    }
     let warnings = plan.settle(request.optimizer_impl.map(Into::into));
-    Ok(Asked { plan, binding, options, warnings })
+    Ok(Asked { plan, binding, options, card, warnings })
+}
+
+fn card(name: &str) -> Result<Card, Vec<Problem>> {
+    Card::find(name).map_err(|error| vec![Problem::new(format!("gpu {name}"), error.to_string())])
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! The peak against the batch size: which sizes are asked for.
 
-/// Sizes from one to twice the batch, the batch among them, at most 17.
-pub(crate) fn batches(batch: u64) -> Vec<u64> {
-    let most = batch.saturating_mul(2).max(8);
+/// Sizes from one to twice the batch, or to where the largest one that fits shows, at most 19.
+pub(crate) fn batches(batch: u64, largest: Option<u64>) -> Vec<u64> {
+    let shown = largest.map_or(0, |n| n.saturating_add(n / 6));
+    let most = batch.saturating_mul(2).max(shown).max(8);
     let mut sizes: Vec<u64> = (0..=16).map(|i| (most / 16).saturating_mul(i) + most % 16 * i / 16).collect();
-    sizes.retain(|n| *n > 0);
     sizes.extend([1, batch]);
+    sizes.extend(largest);
+    sizes.retain(|n| *n > 0);
     sizes.sort_unstable();
     sizes.dedup();
     sizes
@@ -18,8 +20,9 @@ mod tests {
     #[test]
     fn the_batch_itself_and_one_are_asked_for() {
         for batch in [1, 2, 7, 32, 1000] {
-            let sizes = batches(batch);
-            assert!(sizes.contains(&batch) && sizes[0] == 1 && sizes.len() <= 18, "{batch}: {sizes:?}");
+            let sizes = batches(batch, Some(40));
+            assert!(sizes.contains(&batch) && sizes[0] == 1 && sizes.len() <= 19, "{batch}: {sizes:?}");
+            assert!(sizes.contains(&40) && sizes.iter().any(|n| *n > 40));
             assert!(*sizes.last().unwrap() >= 2 * batch.min(4));
         }
     }

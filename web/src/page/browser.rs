@@ -40,8 +40,20 @@ pub(crate) fn picture_width() -> u32 {
 }
 
 /// Local storage, where it is allowed.
-pub(crate) fn storage() -> Option<Storage> {
+fn storage() -> Option<Storage> {
     window().and_then(|w| w.local_storage().ok().flatten())
+}
+
+/// What was kept under a name.
+pub(crate) fn kept(name: &str) -> Option<String> {
+    storage()?.get_item(&format!("memfit.{name}")).ok().flatten()
+}
+
+/// Keeps a text under a name.
+pub(crate) fn keep(name: &str, text: &str) {
+    if let Some(storage) = storage() {
+        let _ = storage.set_item(&format!("memfit.{name}"), text);
+    }
 }
 
 /// Switches between light and dark, beginning with the other than what is shown.
@@ -53,9 +65,7 @@ pub(crate) fn toggle_theme() {
     let dark = root.get_attribute("data-theme").map_or_else(system_is_dark, |t| t == "dark");
     let theme = if dark { "light" } else { "dark" };
     let _ = root.set_attribute("data-theme", theme);
-    if let Some(storage) = storage() {
-        let _ = storage.set_item("memfit.theme", theme);
-    }
+    keep("theme", theme);
 }
 
 /// An example's bytes.

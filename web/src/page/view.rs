@@ -87,16 +87,19 @@ fn result(page: &Page, ctx: &Context<Page>) -> Html {
     let Some(facts) = &page.facts else { return html! {} };
     let edit = ctx.link().callback(Msg::Edited);
     html! {
-        <div class="columns">
+        <div class="columns" data-settled={page.settled().to_string()}>
+            if let Some(head) = &page.head {
+                <answer::Answer state={page.state.clone()} head={head.clone()} largest={page.largest()} edit={edit.clone()} took={page.took}
+                    machine={page.machine.clone()} />
+            }
+            <controls::Controls state={page.state.clone()} facts={facts.clone()} edit={edit}
+                used={page.head.as_ref().map(|h| h.optimizer_impl.clone())} />
             <div class="results">
                 if let Some(head) = &page.head {
-                    <answer::Answer state={page.state.clone()} head={head.clone()} edit={edit.clone()} took={page.took} />
                     { sections::all(page, ctx, head) }
                     <notes::Notes head={head.clone()} />
                 }
             </div>
-            <controls::Controls state={page.state.clone()} facts={facts.clone()} edit={edit}
-                used={page.head.as_ref().map(|h| h.optimizer_impl.clone())} />
         </div>
     }
 }

@@ -4,9 +4,10 @@ use super::bar::Bar;
 use super::fields::{Text, value};
 use crate::categories::{NAMES, PHASES, percent, size};
 use crate::page::Edit;
-use crate::protocol::Head;
+use crate::protocol::{Head, Verdict};
 use crate::state::State;
-use memfit_engine::devices::{self, Device};
+use memfit_engine::devices::{self, Card, Device};
+use memfit_report::amounts::grouped;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -14,34 +15,99 @@ use yew::prelude::*;
 pub(crate) struct Props {
     pub(crate) state: State,
     pub(crate) head: Rc<Head>,
+    /// The largest batch that fits: not known yet, no batch at all, or a number.
+    pub(crate) largest: Option<Option<u64>>,
     pub(crate) edit: Callback<Edit>,
     pub(crate) took: f64,
+    /// This machine's card.
+    pub(crate) machine: Option<String>,
+}
+
+/// A card by what a user wrote.
+pub(crate) fn device(gpu: &str) -> Option<Device> {
+    Card::find(gpu).ok().map(|card| card.device)
 }
 
 #[component]
 pub(crate) fn Answer(props: &Props) -> Html {
     let (state, head) = (&props.state, &props.head);
-    let device = devices::resolve(&state.gpu);
-    let usable = device.as_ref().map_or(0, |d| d.usable().0);
-    let name = device.as_ref().map_or_else(|_| "the card".to_owned(), short);
-    let fits = head.device <= usable;
+    let device = device(&state.gpu);
+    let visible = device.as_ref().map_or(0, |d| d.usable().0);
+    let name = device.as_ref().map_or_else(|| "the card".to_owned(), short);
     html! {
         <section class="card answer" aria-labelledby="answer-title">
             <div class="choice">
-                <Gpu state={state.clone()} edit={&props.edit} />
+                <Gpu gpu={state.gpu.clone()} own={props.machine.as_ref() == Some(&state.gpu)} edit={&props.edit} />
                 <Batch batch={state.batch} edit={&props.edit} />
             </div>
             <div aria-live="polite">
-                <h2 id="answer-title" class={if fits { "verdict fits" } else { "verdict fails" }}>
-                    <span aria-hidden="true">{if fits { "✓ " } else { "✕ " }}</span>
-                    {format!("Batch {} {} {name}", head.batch.unwrap_or(state.batch), if fits { "fits on" } else { "does not fit on" })}
-                </h2>
+                { largest(props, &name) }
+                { verdict(head, state, &name) }
                 <p class="why">{why(head)}</p>
             </div>
-            <Bar parts={head.parts.clone()} capacity={usable} card={name} />
-            <p class="note">{format!("{} · estimated in {:.0} ms", state.summary(), props.took)}</p>
+            <Bar parts={head.parts.clone()} others={head.fit.as_ref().map_or(0, |f| f.others)} capacity={visible} card={name} />
+            <p class="note">{range(head)}{format!(" Estimated in {:.0} ms.", props.took)}</p>
         </section>
     }
+}
+
+/// The largest batch, and a button that takes it.
+fn largest(props: &Props, name: &str) -> Html {
+    let summary = html! { <span class="plan">{props.state.summary()}</span> };
+    let title = |text: String| html! { <h2 id="answer-title">{text}{" "}{summary.clone()}</h2> };
+    match props.largest {
+        None => title(format!("Largest batch on {name}: …")),
+        Some(None) => title(format!("On {name}")),
+        Some(Some(0)) => title(format!("Not even one sample fits on {name}")),
+        Some(Some(n)) => {
+            let take = props.edit.reform(move |_: MouseEvent| -> Edit { Rc::new(move |s| s.batch = n) });
+            html! {
+                <div class="largest">
+                    { title(format!("Largest batch on {name}: {}", grouped(n))) }
+                    if n != props.state.batch { <button type="button" onclick={take}>{format!("Use {}", grouped(n))}</button> }
+                </div>
+            }
+        }
+    }
+}
+
+/// Whether the chosen batch fits.
+fn verdict(head: &Head, state: &State, name: &str) -> Html {
+    let batch = head.batch.map_or_else(|| "It".to_owned(), |n| format!("Batch {}", grouped(n)));
+    let Some(fit) = &head.fit else {
+        return html! { <p id="verdict" class="verdict">{format!("{batch} on {name}")}</p> };
+    };
+    let room = size(fit.headroom.unsigned_abs());
+    let (class, sign, said) = match fit.verdict {
+        Verdict::Fits => ("verdict fits", "✓", format!("{batch} fits on {name}, with {room} to spare.")),
+        Verdict::Tight => (
+            "verdict tight",
+            "≈",
+            format!("{batch} is tight on {name}: it fits if all goes as expected, with {room} to spare."),
+        ),
+        Verdict::DoesNotFit if fit.headroom < 0 => {
+            ("verdict fails", "✕", format!("{batch} does not fit on {name}: {room} are missing."))
+        }
+        Verdict::DoesNotFit => ("verdict fails", "✕", format!("{batch} does not fit on {name}.")),
+    };
+    let retries = fit.verdict != Verdict::DoesNotFit && fit.retries > 0;
+    html! {
+        <>
+            <p id="verdict" {class}><span aria-hidden="true">{sign}{" "}</span>{said}</p>
+            if let Some(shortage) = &fit.shortage { <p class="why">{"It ends where "}{shortage}{"."}</p> }
+            if retries { <p class="why">{"The allocator has to give cached memory back on the way, which costs time."}</p> }
+            if let Some(taken) = fit.preallocated { <p class="why">{format!("The framework takes {} at its start, whatever it needs.", size(taken))}</p> }
+            if state.mode == "infer" { <p class="why">{"Inference alone: no gradients and no optimizer."}</p> }
+        </>
+    }
+}
+
+/// How sure it is.
+fn range(head: &Head) -> String {
+    if head.device_low == head.device_high {
+        return String::new();
+    }
+    format!("What the driver shows is between {} and {}.", size(head.device_low), size(head.device_high))
 }
 
 /// Why it is so much: when, where and what.
@@ -64,7 +130,9 @@ pub(crate) fn short(device: &Device) -> String {
 
 #[derive(Properties, PartialEq)]
 struct GpuProps {
-    state: State,
+    gpu: String,
+    /// Whether it is this machine's.
+    own: bool,
     edit: Callback<Edit>,
 }
 
@@ -72,12 +140,12 @@ struct GpuProps {
 #[component]
 fn Gpu(props: &GpuProps) -> Html {
     let typed = use_state(|| None::<String>);
-    let error = typed.as_ref().and_then(|text| devices::resolve(text).err()).map(|e| e.to_string());
+    let error = typed.as_ref().and_then(|text| Card::find(text).err()).map(|e| e.to_string());
     let change = {
         let (typed, edit) = (typed.clone(), props.edit.clone());
         Callback::from(move |text: String| {
-            if let Ok(device) = devices::resolve(&text) {
-                let id = device.id;
+            if let Ok(card) = Card::find(&text) {
+                let id = card.device.id;
                 edit.emit(Rc::new(move |s| s.gpu.clone_from(&id)));
                 typed.set(None);
             } else {
@@ -85,13 +153,14 @@ fn Gpu(props: &GpuProps) -> Html {
             }
         })
     };
-    let shown = typed.as_ref().cloned().unwrap_or_else(|| {
-        devices::find(&props.state.gpu).map_or_else(|_| props.state.gpu.clone(), |d| d.name.clone())
-    });
+    let shown = typed
+        .as_ref()
+        .cloned()
+        .unwrap_or_else(|| devices::find(&props.gpu).map_or_else(|_| props.gpu.clone(), |d| d.name.clone()));
     html! {
         <>
             <Text id="gpu" label="GPU" value={shown} list="gpus" error={error.unwrap_or_default()} on_change={change}
-                note="a name, or a size such as 24GiB" />
+                note={if props.own { "this machine's card" } else { "a name, a size such as 24GiB, a slice such as a100-40gb:3g.20gb" }} />
             <datalist id="gpus">
                 { for devices::catalogue().iter().map(|d| html! {
                     <option value={d.name.clone()}>{size(d.total().0)}</option>
@@ -127,14 +196,27 @@ fn Batch(props: &BatchProps) -> Html {
         })
     };
     let batch = props.batch;
-    let typed = props.edit.reform(move |event: Event| set(value(&event).trim().parse().unwrap_or(batch)));
+    // As with text: what is being typed stays.
+    let draft = use_state(|| None::<String>);
+    let typing = {
+        let draft = draft.clone();
+        Callback::from(move |event: InputEvent| draft.set(Some(value(&event))))
+    };
+    let typed = {
+        let (draft, edit) = (draft.clone(), props.edit.clone());
+        Callback::from(move |event: Event| {
+            draft.set(None);
+            edit.emit(set(value(&event).trim().parse().unwrap_or(batch)));
+        })
+    };
+    let shown = draft.as_ref().cloned().unwrap_or_else(|| batch.to_string());
     html! {
         <div class="field batch">
             <label for="batch">{"Batch size"}</label>
             <div class="slide">
                 <input id="slider" type="range" min="0" max={(places.len() - 1).to_string()} value={at.to_string()} oninput={slide}
                     aria-label="Batch size" aria-valuetext={props.batch.to_string()} />
-                <input id="batch" type="number" min="1" step="1" value={props.batch.to_string()} onchange={typed} />
+                <input id="batch" type="number" min="1" step="1" value={shown} oninput={typing} onchange={typed} />
             </div>
         </div>
     }

@@ -9,6 +9,8 @@ const WIDTH: f64 = 1000.0;
 #[derive(Properties, PartialEq)]
 pub(crate) struct Props {
     pub(crate) parts: Vec<u64>,
+    /// What other processes hold.
+    pub(crate) others: u64,
     /// What the card lets a process have.
     pub(crate) capacity: u64,
     pub(crate) card: AttrValue,
@@ -17,8 +19,9 @@ pub(crate) struct Props {
 #[component]
 pub(crate) fn Bar(props: &Props) -> Html {
     let total: u64 = props.parts.iter().sum();
-    let scale = WIDTH / total.max(props.capacity).max(1) as f64;
-    let mut at = 0.0;
+    let scale = WIDTH / (total + props.others).max(props.capacity).max(1) as f64;
+    let mut at = props.others as f64 * scale;
+    let others = format!("{at:.2}");
     let pieces = props.parts.iter().enumerate().filter(|(_, bytes)| **bytes > 0).map(|(i, bytes)| {
         let width = *bytes as f64 * scale;
         let x = at;
@@ -36,12 +39,17 @@ pub(crate) fn Bar(props: &Props) -> Html {
         <figure class="bar">
             <svg viewBox="0 0 1000 40" preserveAspectRatio="none" role="img" aria-label={label}>
                 <rect x="0" y="0" width={format!("{:.2}", line.min(WIDTH))} height="40" class="free" />
+                if props.others > 0 {
+                    <rect x="0" y="0" width={others} height="40" class="others"><title>{format!("other processes: {}", size(props.others))}</title></rect>
+                }
                 { pieces }
                 <line x1={format!("{line:.2}")} x2={format!("{line:.2}")} y1="0" y2="40" class="limit" />
             </svg>
             <figcaption>
-                <span>{size(total)}{" at the peak"}</span>
-                <span>{size(props.capacity)}{" usable on "}{&props.card}</span>
+                <span>{size(total)}{" at the peak"}
+                    if props.others > 0 { {format!(", {} held by others", size(props.others))} }
+                </span>
+                <span>{size(props.capacity)}{" seen by a process on "}{&props.card}</span>
             </figcaption>
         </figure>
     }

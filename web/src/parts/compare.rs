@@ -39,6 +39,14 @@ pub(crate) fn Compare(props: &Props) -> Html {
                     <tbody>
                         { line("peak", total(old), total(new)) }
                         { for parts.map(|i| line(NAMES[i], part(old, i), part(new, i))) }
+                        if let (Some(old), Some(new)) = (&old.fit, &new.fit) {
+                            <tr>
+                                <th scope="row">{"to spare on the card"}</th>
+                                <td class="number">{signed(old.headroom)}</td>
+                                <td class="number">{signed(new.headroom)}</td>
+                                <td></td>
+                            </tr>
+                        }
                         { line("saved for backward", old.saved, new.saved) }
                     </tbody>
                 </table>
@@ -68,6 +76,10 @@ fn line(name: &str, old: u64, new: u64) -> Html {
             <td class="number">{difference(old, new)}</td>
         </tr>
     }
+}
+
+fn signed(bytes: i64) -> String {
+    format!("{}{}", if bytes < 0 { "−" } else { "" }, size(bytes.unsigned_abs()))
 }
 
 /// `−1.20 GiB (−34 %)`.

@@ -31,6 +31,10 @@ pub(crate) fn Controls(props: &Props) -> Html {
         let n = text.trim().parse().unwrap_or(1).max(1);
         Rc::new(move |s| s.accumulate = n)
     });
+    let others = edit.reform(|text: String| -> Edit {
+        let n = text.trim().parse().unwrap_or_default();
+        Rc::new(move |s| s.others = n)
+    });
     let freeze = edit.reform(|text: String| -> Edit {
         let globs: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Rc::new(move |s| s.freeze.clone_from(&globs))
@@ -54,6 +58,11 @@ pub(crate) fn Controls(props: &Props) -> Html {
                     note="by name, several with a space between" on_change={freeze} />
                 { more(props) }
             }
+            <details open={state.others > 0 || state.display}>
+                <summary>{"What else is on the card"}</summary>
+                <Text id="others" label="Other processes, MiB" value={state.others.to_string()} mode="numeric" on_change={others} />
+                <Check id="display" label="It drives a display" checked={state.display} on_change={put(edit, |s, v| s.display = v)} />
+            </details>
         </form>
     }
 }
@@ -68,6 +77,8 @@ fn more(props: &Props) -> Html {
                 on_change={put(edit, |s, v| s.loss = v)} />
             <Select id="impl" label="Optimizer's implementation" value={state.optimizer_impl.clone()} note={used}
                 options={options(&state::IMPLEMENTATIONS)} on_change={put(edit, |s, v| s.optimizer_impl = v)} />
+            <Check id="expandable" label="Allocator with expandable segments" checked={state.expandable}
+                on_change={put(edit, |s, v| s.expandable = v)} />
             <Check id="decay" label="Weight decay" checked={state.weight_decay}
                 on_change={put(edit, |s, v| s.weight_decay = v)} />
             <Check id="keep" label="Gradients stay between steps" checked={state.keep_gradients}

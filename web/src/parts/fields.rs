@@ -65,14 +65,27 @@ pub(crate) struct TextProps {
 /// A line of text.
 #[component]
 pub(crate) fn Text(props: &TextProps) -> Html {
-    let change = props.on_change.reform(|event: Event| value(&event));
+    // What is being typed stays, whatever answers come meanwhile.
+    let draft = use_state(|| None::<String>);
+    let typing = {
+        let draft = draft.clone();
+        Callback::from(move |event: InputEvent| draft.set(Some(value(&event))))
+    };
+    let change = {
+        let (draft, on_change) = (draft.clone(), props.on_change.clone());
+        Callback::from(move |event: Event| {
+            draft.set(None);
+            on_change.emit(value(&event));
+        })
+    };
+    let shown = draft.as_ref().map_or_else(|| props.value.clone(), |draft| draft.clone().into());
     let described = (!props.error.is_empty()).then(|| format!("{}-error", props.id));
     html! {
         <div class="field">
             <label for={&props.id}>{&props.label}</label>
-            <input id={&props.id} type="text" value={&props.value} placeholder={&props.placeholder} list={props.list.clone()}
+            <input id={&props.id} type="text" value={shown} placeholder={&props.placeholder} list={props.list.clone()}
                 inputmode={(!props.mode.is_empty()).then(|| props.mode.clone())} autocomplete="off" spellcheck="false"
-                aria-invalid={(!props.error.is_empty()).then_some("true")} aria-describedby={described.clone()} onchange={change} />
+                aria-invalid={(!props.error.is_empty()).then_some("true")} aria-describedby={described.clone()} oninput={typing} onchange={change} />
             if let Some(id) = described { <p class="error" id={id}>{&props.error}</p> }
             if !props.note.is_empty() { <p class="note">{&props.note}</p> }
         </div>

@@ -56,7 +56,7 @@ pub(crate) fn Layers(props: &Props) -> Html {
     let header = |name: &'static str, to: Order, number: bool| {
         let now = *order == to;
         html! {
-            <th scope="col" class={number.then_some("number")} aria-sort={now.then_some(if to == Order::Forward { "ascending" } else { "descending" })}>
+            <th scope="col" class={classes!(number.then_some("number"), (to == Order::Parameters).then_some("wide"))} aria-sort={now.then_some(if to == Order::Forward { "ascending" } else { "descending" })}>
                 <button type="button" class="sort" onclick={set(to)}>{name}<span aria-hidden="true">{match (now, to) { (true, Order::Forward) => " ▲", (true, _) => " ▼", _ => "" }}</span></button>
             </th>
         }
@@ -82,7 +82,7 @@ pub(crate) fn Layers(props: &Props) -> Html {
                 <label for="filter">{"Filter by path or operator"}</label>
                 <input id="filter" type="search" value={(*filter).clone()} oninput={typed} placeholder="layer4, Conv, …" />
             </div>
-            <div class="scroll" tabindex="0" role="region" aria-label="Layers">
+            <div class="scroll" tabindex="0" role="region" aria-label="Table of layers">
                 <table class="layers">
                     <caption class="unseen">{"Layers with what they hold"}</caption>
                     <thead><tr>
@@ -136,7 +136,7 @@ fn row(
             </th>
             <td class="wide">{&module.op}</td>
             <td class="wide">{&module.shape}</td>
-            <td class="number">{grouped(module.parameters)}</td>
+            <td class="number wide">{grouped(module.parameters)}</td>
             <td class="number">{size(module.saved)}</td>
             <td class="number" title={percent(module.at_peak(), total)}>{size(module.at_peak())}</td>
         </tr>

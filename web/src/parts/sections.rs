@@ -4,14 +4,13 @@ use super::{bar, compare, curve, layers, share, timeline, treemap};
 use crate::draw::tree;
 use crate::page::{Msg, Page};
 use crate::protocol::{Details, Head};
-use memfit_engine::devices;
 use std::rc::Rc;
 use yew::prelude::*;
 
 pub(crate) fn all(page: &Page, ctx: &Context<Page>, head: &Rc<Head>) -> Html {
     let link = ctx.link();
     let width = page.width();
-    let device = devices::resolve(&page.state().gpu);
+    let device = super::answer::device(&page.state().gpu);
     let name = page.facts().map(|f| f.name.clone()).unwrap_or_default();
     html! {
         <>
@@ -35,7 +34,7 @@ pub(crate) fn all(page: &Page, ctx: &Context<Page>, head: &Rc<Head>) -> Html {
                     <h2 id="curve-title">{"Peak against batch size"}</h2>
                     <curve::Curve points={page.curve().clone()} batch={head.batch.unwrap_or(page.state().batch)}
                         capacity={device.as_ref().map_or(0, |d| d.usable().0)}
-                        card={device.as_ref().map_or_else(|_| "the card".to_owned(), super::answer::short)} largest={None} {width} />
+                        card={device.as_ref().map_or_else(|| "the card".to_owned(), super::answer::short)} largest={page.largest().flatten()} {width} />
                 </section>
             }
             if let Some(details) = page.details() {

@@ -25,6 +25,7 @@ impl State {
         }
         put("batch", &self.batch.to_string(), true);
         put("gpu", &self.gpu, true);
+        put("others", &self.others.to_string(), self.others > 0);
         put("precision", &self.precision, self.precision != d.precision);
         put("mode", &self.mode, self.mode != d.mode);
         put("optimizer", &self.optimizer, self.optimizer != d.optimizer);
@@ -33,6 +34,8 @@ impl State {
         put("checkpoint", &self.checkpoint, self.checkpoint != d.checkpoint);
         put("loss", &self.loss, self.loss != d.loss);
         for (key, on) in [
+            ("display", self.display),
+            ("expandable", self.expandable),
             ("weight-decay", self.weight_decay),
             ("keep-gradients", self.keep_gradients),
             ("ema", self.ema),
@@ -74,6 +77,9 @@ impl State {
             "file" => self.source = Source::Own(value),
             "batch" => self.batch = number(&value).unwrap_or(self.batch),
             "gpu" => self.gpu = value,
+            "others" => self.others = number(&value).unwrap_or_default(),
+            "display" => self.display = value == "1",
+            "expandable" => self.expandable = value == "1",
             "precision" if one_of(&super::PRECISIONS) => self.precision = value,
             "mode" if one_of(&super::MODES) => self.mode = value,
             "optimizer" if memfit_engine::optimizers::find(&value).is_some() => self.optimizer = value,
@@ -145,6 +151,9 @@ mod tests {
         let state = State {
             source: Source::Own("größe & mehr=50 %.onnx".into()),
             gpu: "24.5GiB".into(),
+            others: 1500,
+            display: true,
+            expandable: true,
             batch: 7,
             precision: "mixed-fp16".into(),
             mode: "infer".into(),

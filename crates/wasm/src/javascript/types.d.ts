@@ -31,6 +31,14 @@ export interface Plan {
   master_weights?: boolean;
   assume_batchnorm?: boolean;
   as_fake_tensors?: boolean;
+  /** The card for a verdict: a name, a size (`24GiB`), a MIG slice. */
+  gpu?: string;
+  /** What other processes hold of it. */
+  other_processes_bytes?: number;
+  /** It drives a display too. */
+  display?: boolean;
+  /** What `PYTORCH_ALLOC_CONF` holds. */
+  allocator_conf?: string;
 }
 
 /** Bytes by what they are for. */
@@ -71,7 +79,7 @@ export interface Estimate {
     buffers: number;
     operators: number;
   };
-  plan: Required<Omit<Plan, "batch_size" | "set" | "input">> & { batch_size: number | null };
+  plan: Required<Omit<Plan, "batch_size" | "set" | "input" | "gpu" | "other_processes_bytes" | "display" | "allocator_conf">> & { batch_size: number | null };
   peak: {
     allocated_bytes: number;
     reserved_bytes: number;
@@ -83,6 +91,14 @@ export interface Estimate {
   };
   breakdown: State & { allocator_bytes: number; context_bytes: number };
   saved_for_backward_bytes: number;
+  /** With `gpu` in the plan. */
+  fit?: {
+    gpu: string;
+    capacity_bytes: number;
+    usable_bytes: number;
+    headroom_bytes: number;
+    verdict: "fits" | "tight" | "does-not-fit";
+  };
   layers: Layer[];
   largest: { name: string; layer: string; category: string; size_bytes: number }[];
   unknown: string[];
@@ -101,6 +117,22 @@ export interface Inspection {
   operators: Record<string, number>;
   unknown: string[];
   warnings: string[];
+}
+
+/** `memfit gpus --format json`. */
+export interface Gpus {
+  gpus: {
+    id: string;
+    name: string;
+    vendor: string;
+    compute_capability: string | null;
+    memory_bytes: number;
+    total_bytes: number;
+    total_source: string | null;
+    visible_bytes: number;
+    visible_source: string | null;
+    shares_memory: boolean;
+  }[];
 }
 
 export interface Problem {

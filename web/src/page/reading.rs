@@ -1,0 +1,55 @@
+//! What the parts of the page read of it.
+
+use super::{Page, Pinned};
+use crate::protocol::{Details, Facts};
+use crate::state::{Source, State};
+use std::rc::Rc;
+use yew::AttrValue;
+
+impl Page {
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn facts(&self) -> Option<&Rc<Facts>> {
+        self.facts.as_ref()
+    }
+
+    pub(crate) fn details(&self) -> Option<&Rc<Details>> {
+        self.details.as_ref()
+    }
+
+    pub(crate) fn curve(&self) -> &Rc<Vec<(u64, u64)>> {
+        &self.curve
+    }
+
+    /// The largest batch of the plan as it is now, where it is known.
+    pub(crate) fn largest(&self) -> Option<Option<u64>> {
+        self.largest.as_ref().filter(|(plan, _)| *plan == self.any_batch()).map(|(_, n)| *n)
+    }
+
+    pub(crate) fn pinned(&self) -> Option<&Pinned> {
+        self.pinned.as_ref()
+    }
+
+    pub(crate) fn selected(&self) -> AttrValue {
+        self.selected.clone()
+    }
+
+    /// Whether all that is shown is about the state as it is now.
+    pub(crate) fn settled(&self) -> bool {
+        self.shown == self.generation && self.detailed == self.generation
+    }
+
+    pub(crate) fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// The model's file as the command line would be given it.
+    pub(crate) fn file_name(&self) -> String {
+        match &self.state.source {
+            Source::Example(name) | Source::Own(name) => name.clone(),
+            Source::None => "MODEL".into(),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+// The page as people use it: slider and card, links, offline, the keyboard alone, both themes, narrow screens, barriers.
+import { after, before, test } from "node:test";
+import assert from "node:assert/strict";
+import { join } from "node:path";
+import { axe, browser, choose, estimate, model, open, serve, shots, verdict } from "./site.js";
+
+let site, chromium;
+before(async () => {
+  [site, chromium] = await Promise.all([serve(), browser()]);
+});
+after(async () => {
+  await chromium?.close();
+  site?.stop();
+});
+
+/** A page with ResNet-50 on it. */
+async function resnet(options = {}) {
+  const context = await chromium.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await open(context, `${site.address}#model=resnet50.ts_train.onnx`);
+  await verdict(page);
+  return { context, page };
+}
+
+test("the first page is there in a moment", async () => {
+  const context = await chromium.newContext();
+  const page = await context.newPage();
+  await page.goto(site.address);
+  await page.getByRole("heading", { name: "Drop a model here" }).waitFor();
+  const took = await page.evaluate(() => performance.now());
+  console.log(`interactive after ${took.toFixed(0)} ms`);
+  await context.close();
+});
+
+test("the slider and the card change the answer", async () => {
+  const { context, page } = await resnet();
+  await page.locator("#slider").fill("45");
+  await estimate(page);
+  const batch = await page.locator("#batch").inputValue();
+  assert.ok(Number(batch) > 32);
+  assert.match(await verdict(page), new RegExp(`atch ${batch}\\b`));
+  await page.locator("#batch").fill("4000");
+  await page.locator("#batch").press("Tab");
+  await estimate(page);
+  assert.match(await verdict(page), /4,000 does not fit on RTX 4090/);
+  await page.locator("#gpu").fill("h100");
+  await page.locator("#gpu").press("Tab");
+  assert.match(await verdict(page), /H100/);
+  await page.locator("#gpu").fill("no such card");
+  await page.locator("#gpu").press("Tab");
+  await page.getByText(/no GPU is called/).waitFor();
+  await page.locator("#gpu").fill("9.5 GiB");
+  await page.locator("#gpu").press("Tab");
+  assert.match(await verdict(page), /9\.50 GiB/);
+  await page.locator("#gpu").fill("rtx 3090");
+  await page.locator("#gpu").press("Tab");
+  // The largest batch, and the next one.
+  const take = page.getByRole("button", { name: /^Use / });
+  await take.click();
+  assert.match(await page.locator("#answer-title").innerText(), /Largest batch on RTX 3090: \d+/);
+  const most = Number(await page.locator("#batch").inputValue());
+  await estimate(page);
+  assert.match(await verdict(page), /(fits|is tight) on RTX 3090/);
+  await page.locator("#batch").fill(String(most + 1));
+  await page.locator("#batch").press("Tab");
+  await estimate(page);
+  assert.match(await verdict(page), /does not fit on RTX 3090/);
+  assert.deepEqual(page.errors, []);
+  await context.close();
+});
+
+test("each step of the slider is estimated at once", async () => {
+  const { context, page } = await resnet();
+  const times = [];
+  for (let at = 5; at < 25; at += 1) {
+    await page.locator("#slider").fill(String(at));
+    await estimate(page);
+    times.push(Number((await page.locator(".answer").innerText()).match(/in (\d+) ms/)[1]));
+  }
+  times.sort((a, b) => a - b);
+  console.log(`estimate of ResNet-50 in the worker: median ${times[10]} ms`);
+  await context.close();
+});
+
+test("a link brings the whole state to another browser", async () => {
+  const { context, page } = await resnet();
+  await page.locator("#precision").selectOption("mixed-bf16");
+  await page.locator("#optimizer").selectOption("sgd");
+  await page.locator("#checkpoint").selectOption("block");
+  await page.locator("#freeze").fill("layer1.*");
+  await page.locator("#freeze").press("Tab");
+  await page.locator("#batch").fill("48");
+  await page.locator("#batch").press("Tab");
+  await estimate(page);
+  await page.waitForFunction(() => location.hash.includes("batch=48"));
+  const [link, said] = [page.url(), await page.locator(".parts tfoot").innerText()];
+  await context.close();
+  const other = await chromium.newContext();
+  const there = await open(other, link);
+  await verdict(there);
+  await estimate(there);
+  assert.equal(await there.locator(".parts tfoot").innerText(), said);
+  assert.equal(await there.locator("#optimizer").inputValue(), "sgd");
+  assert.equal(await there.locator("#freeze").inputValue(), "layer1.*");
+  await other.close();
+});
+
+test("it works offline once it was open", async () => {
+  const { context, page } = await resnet();
+  await page.evaluate(() => navigator.serviceWorker.ready);
+  await page.waitForFunction(async () => (await caches.keys()).some((name) => name.startsWith("memfit-")));
+  await page.reload();
+  await context.setOffline(true);
+  await page.goto(`${site.address}#model=vit.ts_train.onnx`);
+  await page.reload();
+  await page.getByRole("heading", { name: "vit.ts_train", exact: true }).waitFor();
+  await verdict(page);
+  await context.close();
+});
+
+test("the keyboard alone gets to an answer and changes it", async () => {
+  const context = await chromium.newContext();
+  const page = await open(context, site.address);
+  await tab(page, "ResNet-50");
+  await page.keyboard.press("Enter");
+  await verdict(page);
+  await tab(page, "Batch size");
+  await page.keyboard.press("ArrowRight");
+  await estimate(page);
+  assert.equal(await page.locator("#batch").inputValue(), "36");
+  await page.locator(".chart[role=slider]").waitFor();
+  await tab(page, "Moment of the step");
+  const before = await page.locator(".moment strong").innerText();
+  await page.keyboard.press("End");
+  await page.waitForFunction((text) => document.querySelector(".moment strong").textContent !== text, before);
+  await tab(page, "▸ layer1");
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "layer1", exact: true, expanded: true }).waitFor();
+  await context.close();
+});
+
+/** Presses Tab until the element with this name has the focus. */
+async function tab(page, name) {
+  for (let i = 0; i < 120; i += 1) {
+    await page.keyboard.press("Tab");
+    const focused = await page.evaluate(() => {
+      const e = document.activeElement;
+      return e.getAttribute("aria-label") ?? e.innerText ?? "";
+    });
+    if (focused.trim() === name) return;
+  }
+  assert.fail(`the keyboard does not get to ${name}`);
+}
+
+test("the timeline, the treemap and the table speak of the same layers", async () => {
+  const { context, page } = await resnet();
+  const chart = page.locator(".chart[role=slider]");
+  await chart.waitFor();
+  const peak = await page.locator(".moment strong").innerText();
+  assert.match(await page.locator(".why").innerText(), new RegExp(peak.replace(".", "\\.")));
+  await chart.hover({ position: { x: 120, y: 80 } });
+  await page.waitForFunction((text) => document.querySelector(".moment strong").textContent !== text, peak);
+  await page.locator("#filter").fill("layer4");
+  await page.locator(".layers tbody tr").nth(3).hover();
+  await page.locator(".treemap .selected").first().waitFor();
+  assert.equal(await page.locator(".layers tbody tr").filter({ hasNotText: "layer4" }).count(), 0);
+  await context.close();
+});
+
+test("a plan is kept and compared", async () => {
+  const { context, page } = await resnet();
+  await page.getByRole("button", { name: "Keep for comparison" }).click();
+  await page.locator("#precision").selectOption("mixed-bf16");
+  await page.getByRole("row", { name: /^activations .*−.* %/ }).first().waitFor();
+  await page.getByRole("button", { name: "Back to the kept plan" }).click();
+  await page.getByRole("row", { name: /^peak .*the same/ }).waitFor();
+  await context.close();
+});
+
+for (const [scheme, width] of [["light", 1280], ["dark", 1280], ["light", 390], ["dark", 390]]) {
+  test(`no barrier is found in ${scheme}, ${width} wide`, async () => {
+    const { context, page } = await resnet({ colorScheme: scheme, viewport: { width, height: 900 } });
+    await page.locator(".treemap").waitFor();
+    await page.locator(".line").waitFor();
+    await page.screenshot({ path: join(shots, `${scheme}-${width}.png`), fullPage: true });
+    await barriers(page);
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(wide <= width, `the page is ${wide} wide`);
+    assert.deepEqual(page.errors, []);
+    await context.close();
+  });
+}
+
+test("no barrier is found on the first page, in either theme", async () => {
+  for (const scheme of ["light", "dark"]) {
+    const context = await chromium.newContext({ colorScheme: scheme });
+    const page = await open(context, site.address);
+    await page.screenshot({ path: join(shots, `first-${scheme}.png`), fullPage: true });
+    await barriers(page);
+    await page.getByRole("button", { name: /light and dark/ }).click();
+    await barriers(page);
+    await context.close();
+  }
+});
+
+async function barriers(page) {
+  // Through the debugger, which the page's policy does not bind.
+  await page.evaluate(axe);
+  const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  const said = found.violations.map((v) => `${v.impact} ${v.id}: ${v.nodes.map((n) => n.html.slice(0, 160)).slice(0, 4).join("\n  ")}`);
+  assert.deepEqual(said, []);
+}
+
+test("the policy of the page forbids what it does not need", async () => {
+  const context = await chromium.newContext();
+  const page = await open(context, site.address);
+  const policy = await page.locator("meta[http-equiv=Content-Security-Policy]").getAttribute("content");
+  assert.match(policy, /default-src 'none'/);
+  assert.doesNotMatch(policy, /'unsafe-inline'|'unsafe-eval'|https?:/);
+  const blocked = await page.evaluate(async () => {
+    try {
+      await fetch("https://example.com/");
+      return false;
+    } catch {
+      return true;
+    }
+  });
+  assert.ok(blocked);
+  await context.close();
+});
