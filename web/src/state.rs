@@ -13,6 +13,8 @@ pub(crate) const PRECISIONS: [(&str, &str); 5] = [
     ("bf16", "pure bf16"),
     ("fp16", "pure fp16"),
 ];
+pub(crate) const FRAMEWORKS: [(&str, &str); 3] =
+    [("", "that of the file's format"), ("pytorch", "PyTorch"), ("tensorflow", "TensorFlow")];
 pub(crate) const MODES: [(&str, &str); 2] = [("train", "training"), ("infer", "inference")];
 pub(crate) const IMPLEMENTATIONS: [(&str, &str); 4] =
     [("", "the framework's own"), ("foreach", "foreach"), ("fused", "fused"), ("loop", "loop")];
@@ -52,6 +54,10 @@ pub(crate) struct State {
     pub(crate) display: bool,
     /// PyTorch's `expandable_segments`.
     pub(crate) expandable: bool,
+    /// TensorFlow's memory growth.
+    pub(crate) growth: bool,
+    /// Empty for that of the file's format.
+    pub(crate) framework: String,
     pub(crate) batch: u64,
     pub(crate) precision: String,
     pub(crate) mode: String,
@@ -81,6 +87,8 @@ impl Default for State {
             others: 0,
             display: false,
             expandable: false,
+            growth: false,
+            framework: String::new(),
             batch: 32,
             precision: "fp32".into(),
             mode: "train".into(),
@@ -115,6 +123,8 @@ impl State {
         put("gpu", json!(self.gpu), true);
         put("other_processes_bytes", json!(self.others.saturating_mul(1 << 20)), self.others > 0);
         put("display", json!(true), self.display);
+        put("framework", json!(self.framework), !self.framework.is_empty());
+        put("memory_growth", json!(true), self.growth);
         put("allocator_conf", json!(EXPANDABLE), self.expandable);
         put("precision", json!(self.precision), self.precision != d.precision);
         put("mode", json!(self.mode), self.mode != d.mode);
@@ -156,6 +166,8 @@ impl State {
         flag("gpu", &self.gpu, true);
         flag("other-processes", &format!("{}MiB", self.others), self.others > 0);
         flag("display", "", self.display);
+        flag("framework", &self.framework, !self.framework.is_empty());
+        flag("memory-growth", "", self.growth);
         flag("allocator-conf", EXPANDABLE, self.expandable);
         flag("precision", &self.precision, self.precision != d.precision);
         flag("mode", &self.mode, self.mode != d.mode);

@@ -9,7 +9,7 @@ use memfit_engine::{Category, Estimate, EventKind, Phase, Timeline, Verdict};
 use memfit_graph::{Bytes, Dim, batch_symbol};
 use memfit_report::{json, text};
 use memfit_wasm::javascript::Slices;
-use memfit_wasm::{Opened, read_request};
+use memfit_wasm::{Asked, Opened, read_request_for};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wasm_bindgen::prelude::*;
@@ -20,11 +20,6 @@ const BLOCK: u64 = 512;
 
 /// No batch above this is tried.
 const MOST: u64 = 1 << 20;
-
-/// The batch that a plan begins with.
-fn asked_batch(plan: &str) -> u64 {
-    read_request(plan).ok().and_then(|asked| asked.binding.batch).unwrap_or(1)
-}
 
 /// The place where questions are answered.
 #[derive(Default)]
@@ -91,10 +86,14 @@ impl Desk {
         self.opened.as_ref().ok_or_else(|| vec![problem("model", "no model is open")])
     }
 
+    fn asked(&self, plan: &str) -> Result<Asked, Vec<Problem>> {
+        read_request_for(plan, self.opened()?.framework()).map_err(shown)
+    }
+
     /// The estimate for a plan, computed unless it was the last one.
     fn estimate(&mut self, plan: &str) -> Result<&Estimate, Vec<Problem>> {
         if self.last.as_ref().is_none_or(|(last, _)| last != plan) {
-            let asked = read_request(plan).map_err(shown)?;
+            let asked = self.asked(plan)?;
             let estimate = self.opened()?.estimate(&asked).map_err(shown)?;
             self.last = Some((plan.to_owned(), estimate));
         }
@@ -103,8 +102,9 @@ impl Desk {
 
     /// Doubles until a batch does not fit, then halves the gap.
     fn largest(&self, plan: &str) -> Result<Option<u64>, Vec<Problem>> {
-        let mut asked = read_request(plan).map_err(shown)?;
+        let mut asked = self.asked(plan)?;
         let opened = self.opened()?;
+        let begin = asked.binding.batch.unwrap_or(1).max(1);
         let mut fits = |batch: u64| -> Result<Option<bool>, Vec<Problem>> {
             asked.binding.batch = Some(batch);
             let estimate = opened.estimate(&asked).map_err(shown)?;
@@ -113,7 +113,7 @@ impl Desk {
                 .filter(|_| estimate.batch_size.is_some())
                 .map(|f| f.verdict != Verdict::DoesNotFit))
         };
-        let (mut low, mut high) = (0_u64, asked_batch(plan).max(1));
+        let (mut low, mut high) = (0_u64, begin);
         loop {
             match fits(high)? {
                 None => return Ok(None),
@@ -130,7 +130,7 @@ impl Desk {
     }
 
     fn curve(&self, plan: &str, batches: &[u64]) -> Result<Vec<(u64, u64)>, Vec<Problem>> {
-        let mut asked = read_request(plan).map_err(shown)?;
+        let mut asked = self.asked(plan)?;
         let opened = self.opened()?;
         let mut points = Vec::with_capacity(batches.len());
         for batch in batches {

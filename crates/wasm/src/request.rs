@@ -60,6 +60,7 @@ struct Request {
     other_processes_bytes: Option<u64>,
     display: Option<bool>,
     allocator_conf: Option<String>,
+    memory_growth: Option<bool>,
 }
 
 /// What is said of a custom layer.
@@ -134,6 +135,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
     };
+    plan.allocator.memory_growth = request.memory_growth.unwrap_or_default();
     if let Some(text) = request.allocator_conf {
         let applied = plan.allocator.pytorch.clone().apply(&text);
         plan.allocator.pytorch = applied.map_err(|e| vec![Problem::new("allocator_conf", e.to_string())])?;

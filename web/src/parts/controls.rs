@@ -43,6 +43,8 @@ pub(crate) fn Controls(props: &Props) -> Html {
         <form class="card controls" aria-label="Training plan" onsubmit={Callback::from(|e: SubmitEvent| e.prevent_default())}>
             <h2>{"Training plan"}</h2>
             { sizes(props) }
+            <Select id="framework" label="Framework" value={state.framework.clone()} options={options(&state::FRAMEWORKS)}
+                on_change={put(edit, |s, v| s.framework = v)} />
             <Select id="precision" label="Precision" value={state.precision.clone()} options={options(&state::PRECISIONS)}
                 on_change={put(edit, |s, v| s.precision = v)} />
             <Select id="mode" label="What is run" value={state.mode.clone()} options={options(&state::MODES)}
@@ -69,6 +71,8 @@ pub(crate) fn Controls(props: &Props) -> Html {
 
 fn more(props: &Props) -> Html {
     let (state, edit) = (&props.state, &props.edit);
+    let tensorflow =
+        state.framework == "tensorflow" || state.framework.is_empty() && props.facts.format == "keras";
     let used = props.used.as_deref().map(|used| format!("{used} is used")).unwrap_or_default();
     html! {
         <details>
@@ -77,8 +81,12 @@ fn more(props: &Props) -> Html {
                 on_change={put(edit, |s, v| s.loss = v)} />
             <Select id="impl" label="Optimizer's implementation" value={state.optimizer_impl.clone()} note={used}
                 options={options(&state::IMPLEMENTATIONS)} on_change={put(edit, |s, v| s.optimizer_impl = v)} />
-            <Check id="expandable" label="Allocator with expandable segments" checked={state.expandable}
-                on_change={put(edit, |s, v| s.expandable = v)} />
+            if tensorflow {
+                <Check id="growth" label="Memory growth" checked={state.growth} on_change={put(edit, |s, v| s.growth = v)} />
+            } else {
+                <Check id="expandable" label="Allocator with expandable segments" checked={state.expandable}
+                    on_change={put(edit, |s, v| s.expandable = v)} />
+            }
             <Check id="decay" label="Weight decay" checked={state.weight_decay}
                 on_change={put(edit, |s, v| s.weight_decay = v)} />
             <Check id="keep" label="Gradients stay between steps" checked={state.keep_gradients}

@@ -37,7 +37,7 @@ pub(crate) fn Drop(props: &Props) -> Html {
             if let Some(name) = &props.wanted {
                 <p class="wanted">{"This link is about the file "}<strong>{name}</strong>{", which stays on its owner's machine. Choose it to see the result."}</p>
             }
-            <p>{"An "}<code>{".onnx"}</code>{" file of any size: only its structure is read, never its weights, and nothing is uploaded."}</p>
+            <p>{"ONNX or Keras ("}<code>{".onnx .keras .json .h5"}</code>{"), of any size: only the structure is read, never the weights, and nothing is uploaded."}</p>
             <Choose label="Choose a file" on_file={&props.on_file} primary={true} />
             <p class="or">{"or try an example"}</p>
             <ul class="examples">
@@ -101,7 +101,7 @@ fn Choose(props: &ChooseProps) -> Html {
     });
     html! {
         <label class={classes!("choose", props.primary.then_some("primary"))}>
-            <input type="file" accept=".onnx" onchange={chosen} />
+            <input type="file" accept=".onnx,.keras,.json,.h5,.hdf5" onchange={chosen} />
             <span>{&props.label}</span>
         </label>
     }

@@ -25,6 +25,7 @@ impl State {
         }
         put("batch", &self.batch.to_string(), true);
         put("gpu", &self.gpu, true);
+        put("framework", &self.framework, self.framework != d.framework);
         put("others", &self.others.to_string(), self.others > 0);
         put("precision", &self.precision, self.precision != d.precision);
         put("mode", &self.mode, self.mode != d.mode);
@@ -36,6 +37,7 @@ impl State {
         for (key, on) in [
             ("display", self.display),
             ("expandable", self.expandable),
+            ("growth", self.growth),
             ("weight-decay", self.weight_decay),
             ("keep-gradients", self.keep_gradients),
             ("ema", self.ema),
@@ -79,6 +81,8 @@ impl State {
             "gpu" => self.gpu = value,
             "others" => self.others = number(&value).unwrap_or_default(),
             "display" => self.display = value == "1",
+            "growth" => self.growth = value == "1",
+            "framework" if one_of(&super::FRAMEWORKS) => self.framework = value,
             "expandable" => self.expandable = value == "1",
             "precision" if one_of(&super::PRECISIONS) => self.precision = value,
             "mode" if one_of(&super::MODES) => self.mode = value,
@@ -154,6 +158,8 @@ mod tests {
             others: 1500,
             display: true,
             expandable: true,
+            growth: true,
+            framework: "tensorflow".into(),
             batch: 7,
             precision: "mixed-fp16".into(),
             mode: "infer".into(),

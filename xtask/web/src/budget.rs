@@ -1,9 +1,7 @@
-//! How much a first visit downloads, compressed as servers do, and that it stays below a limit.
+//! How much a first visit downloads, compressed as hosts on the web do, and that it stays below a limit.
 
 use anyhow::{Result, ensure};
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use std::io::Write;
+use brotli::enc::BrotliEncoderParams;
 use std::path::Path;
 
 /// All that a first visit needs: code, styles, the page itself. Examples are fetched when they are chosen.
@@ -12,7 +10,7 @@ const MOST: usize = 700 << 10;
 /// Prints the sizes of files of a folder; an error where they are too large in all.
 pub(crate) fn check(folder: &Path, files: &[String]) -> Result<()> {
     let mut sum = 0;
-    println!("{:<28} {:>10} {:>10}", "file", "bytes", "gzip");
+    println!("{:<28} {:>10} {:>10}", "file", "bytes", "brotli");
     for file in files {
         let bytes = std::fs::read(folder.join(file))?;
         let small = compressed(&bytes)?;
@@ -25,7 +23,9 @@ pub(crate) fn check(folder: &Path, files: &[String]) -> Result<()> {
 }
 
 fn compressed(bytes: &[u8]) -> Result<usize> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(bytes)?;
-    Ok(encoder.finish()?.len())
+    let mut small = Vec::new();
+    let parameters =
+        BrotliEncoderParams { quality: 11, lgwin: 24, size_hint: bytes.len(), ..Default::default() };
+    brotli::BrotliCompress(&mut &bytes[..], &mut small, &parameters)?;
+    Ok(small.len())
 }

@@ -39,6 +39,10 @@ export interface Plan {
   display?: boolean;
   /** What `PYTORCH_ALLOC_CONF` holds. */
   allocator_conf?: string;
+  /** TensorFlow's memory growth. */
+  memory_growth?: boolean;
+  /** What a Keras file does not say of a custom layer, by name or class. */
+  layer?: Record<string, { shape?: number[]; params?: number; state?: number }>;
 }
 
 /** Bytes by what they are for. */
@@ -79,7 +83,7 @@ export interface Estimate {
     buffers: number;
     operators: number;
   };
-  plan: Required<Omit<Plan, "batch_size" | "set" | "input" | "gpu" | "other_processes_bytes" | "display" | "allocator_conf">> & { batch_size: number | null };
+  plan: Required<Omit<Plan, "batch_size" | "set" | "input" | "gpu" | "other_processes_bytes" | "display" | "allocator_conf" | "memory_growth" | "layer">> & { batch_size: number | null };
   peak: {
     allocated_bytes: number;
     reserved_bytes: number;
