@@ -8,6 +8,7 @@ mod explain;
 mod fit;
 mod gpus;
 mod inspect;
+mod keras;
 mod models;
 mod schema;
 mod usage;

@@ -5,7 +5,7 @@ use crate::{Run, command, file, memfit, memfit_with_input};
 use std::process::Stdio;
 
 /// Fails with bad input; its message holds all of these.
-fn fails(run: &Run, words: &[&str]) {
+pub(crate) fn fails(run: &Run, words: &[&str]) {
     assert_eq!((run.code, &*run.out), (2, ""), "{}", run.err);
     assert!(run.err.starts_with("error: "), "{}", run.err);
     for word in words {

@@ -7,8 +7,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The crates that also run in a browser.
-const PORTABLE: [&str; 6] =
-    ["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-report", "memfit-wasm", "memfit-web"];
+const PORTABLE: [&str; 7] = [
+    "memfit-graph",
+    "memfit-onnx",
+    "memfit-keras",
+    "memfit-engine",
+    "memfit-report",
+    "memfit-wasm",
+    "memfit-web",
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {

@@ -26,8 +26,9 @@ pub(crate) fn run() -> Result<bool> {
     let module = Module::new(&engine, &bytes)?;
     ensure!(module.imports().len() == 0, "the core imports something from its host");
 
-    let own = models(&root.join("models"));
-    let shared = models(&root.join("../shared/corpus/onnx"));
+    let in_both = |folders: [&str; 2]| folders.map(|folder| models(&root.join(folder))).concat();
+    let own = in_both(["models", "models/keras"]);
+    let shared = in_both(["../shared/corpus/onnx", "../shared/corpus/keras"]);
     let sample: Vec<PathBuf> = shared.into_iter().step_by(SAMPLE).collect();
     if own.is_empty() && sample.is_empty() {
         bail!("there is no model to compare");
@@ -55,11 +56,14 @@ pub(crate) fn run() -> Result<bool> {
     Ok(different == 0)
 }
 
-/// The ONNX files of a folder, in the order of their names.
+/// The models of a folder, in the order of their names.
 fn models(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|e| e.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|e| e == "onnx"));
+    let is_model = |e: &std::ffi::OsStr| ["onnx", "keras", "h5", "json"].iter().any(|known| e == *known);
+    // An index or a table of layers beside the models is no model.
+    let is_list = |path: &Path| path.file_stem().is_some_and(|s| s == "index" || s == "layers");
+    paths.retain(|path| path.extension().is_some_and(is_model) && !is_list(path));
     paths.sort();
     paths
 }

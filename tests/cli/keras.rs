@@ -1,0 +1,70 @@
+//! Keras files on the command line.
+
+use super::usage::fails;
+use super::{file, memfit, memfit_with_input};
+
+fn model(name: &str) -> String {
+    format!("{}/models/keras/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_container_gives_the_same_model() {
+    let shapes = |run: super::Run| run.json()["tensors"].clone();
+    let of = |name: &str| shapes(memfit(&["inspect", &model(name), "-b", "4", "--format", "json"]));
+    let archive = of("lenet.keras");
+    assert_eq!(archive["conv2d"]["shape"], serde_json::json!([4, 28, 28, 6]));
+    assert_eq!(archive, of("lenet.h5"));
+    let bytes = std::fs::read(model("lenet.keras")).unwrap();
+    assert_eq!(archive, shapes(memfit_with_input(&["inspect", "-", "-b", "4", "--format", "json"], &bytes)));
+    assert_eq!(of("k2_func_res.json"), of("k2_func_res.h5"));
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("unpacked.keras");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::copy(model("siamese.json"), folder.join("config.json")).unwrap();
+    let unpacked = memfit(&["inspect", folder.to_str().unwrap(), "-b", "4", "--format", "json"]);
+    assert_eq!(shapes(unpacked), of("siamese.json"));
+}
+
+#[test]
+fn counts_and_the_framework_are_those_of_keras() {
+    let json = memfit(&["estimate", &model("frozen_backbone.keras"), "-b", "2", "--format", "json"]).json();
+    assert_eq!(json["plan"]["framework"], "tensorflow");
+    let counts = &json["model"];
+    assert_eq!((&counts["format"], &counts["parameters_trainable"]), (&"keras".into(), &1290.into()));
+    assert_eq!(counts["parameters_frozen"].as_u64().unwrap() + counts["buffers"].as_u64().unwrap(), 288_352);
+    let torch =
+        memfit(&["estimate", &model("lenet.keras"), "-b", "2", "--framework", "pytorch", "--format", "json"]);
+    assert_eq!(torch.json()["plan"]["framework"], "pytorch");
+}
+
+#[test]
+fn what_a_file_does_not_say_is_asked_for_and_taken() {
+    let unbuilt = model("sequential_unbuilt.keras");
+    fails(&memfit(&["estimate", &unbuilt, "-b", "2"]), &["before it was built", "--input"]);
+    let json = memfit(&["estimate", &unbuilt, "--input", "2x32x32x3", "--format", "json"]).json();
+    assert_eq!(json["model"]["parameters_trainable"], 18_234);
+    assert_eq!(json["batch_size"].as_u64().or(json["plan"]["batch_size"].as_u64()), Some(2));
+    let custom = model("custom_layer.keras");
+    let told =
+        memfit(&["estimate", &custom, "-b", "2", "--layer", "scale:params=64,state=1", "--format", "json"])
+            .json();
+    assert_eq!(
+        (&told["model"]["parameters_trainable"], &told["model"]["buffers"]),
+        (&2371.into(), &1.into())
+    );
+    assert!(told["warnings"].as_array().unwrap().is_empty(), "{}", told["warnings"]);
+    assert!(told["unknown"].to_string().contains("Scale"), "{}", told["unknown"]);
+    let untold = memfit(&["estimate", &custom, "-b", "2", "--format", "json"]).json();
+    assert!(untold["warnings"].to_string().contains("--layer scale:params"), "{}", untold["warnings"]);
+    fails(&memfit(&["estimate", &custom, "--layer", "scale"]), &["--layer", "shape=7x7x64"]);
+}
+
+#[test]
+fn a_model_that_is_code_has_two_ways_out() {
+    let subclassed =
+        r#"{"module": "mine", "class_name": "Net", "registered_name": "lab>Net", "config": {"units": 3}}"#;
+    let path = file("subclassed.json", subclassed.as_bytes());
+    fails(
+        &memfit(&["estimate", &path, "-b", "2"]),
+        &["subclassed.json", "lab>Net", "functional API", "ONNX"],
+    );
+}
