@@ -64,6 +64,15 @@ pub(crate) struct PlanArgs {
     /// Backward runs inside of the autocast region, which keeps the casts of weights alive
     #[arg(long)]
     autocast_backward: bool,
+    /// TensorFlow: the step is compiled with XLA, which Keras 3 turns on by itself on a GPU
+    #[arg(long, overrides_with = "no_xla")]
+    xla: bool,
+    /// TensorFlow: it is not
+    #[arg(long, overrides_with = "xla")]
+    no_xla: bool,
+    /// Keras under mixed float16: the optimizer does not scale the loss, as compile() makes it do
+    #[arg(long)]
+    no_loss_scale: bool,
     /// Put back the batch norms that an inference export folded into convolutions
     #[arg(long)]
     assume_batchnorm: bool,
@@ -125,6 +134,8 @@ impl PlanArgs {
             cudnn_benchmark: self.cudnn_benchmark,
             compute_capability: None,
             autocast_backward: self.autocast_backward,
+            xla: framework == engine::Framework::Tensorflow && !self.no_xla,
+            loss_scale: !self.no_loss_scale,
             as_fake_tensors: self.as_fake_tensors,
             assume_batchnorm: self.assume_batchnorm,
         };
@@ -294,7 +305,9 @@ mod tests {
     fn what_is_not_supported_is_said_plainly() {
         let message = plan("--framework burn").unwrap_err();
         assert!(message.contains("supported now: pytorch, tensorflow"), "{message}");
-        assert_eq!(plan("--framework keras").unwrap().0.framework, engine::Framework::Tensorflow);
+        let (keras, _) = plan("--framework keras").unwrap();
+        assert_eq!((keras.framework, keras.xla), (engine::Framework::Tensorflow, true));
+        assert!(!plan("--framework tf --no-xla").unwrap().0.xla);
         let message = plan("--optimizer adm").unwrap_err();
         assert!(message.contains("--optimizer") && message.contains("adamw"), "{message}");
         let message = plan("--precision fp8").unwrap_err();

@@ -47,7 +47,14 @@ const RULES: &[Rule] = &[
     Rule {
         package: "lab",
         core: false,
-        may_use: &["memfit-graph", "memfit-onnx", "memfit-engine", "memfit-wasm", "memfit-bench-models"],
+        may_use: &[
+            "memfit-graph",
+            "memfit-onnx",
+            "memfit-keras",
+            "memfit-engine",
+            "memfit-wasm",
+            "memfit-bench-models",
+        ],
     },
     Rule { package: "memfit-bench-models", core: false, may_use: &[] },
     Rule { package: "xtask", core: false, may_use: &[] },

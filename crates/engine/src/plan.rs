@@ -140,6 +140,10 @@ pub struct Plan {
     pub autocast_backward: bool,
     /// Whether gradients meet out of place, as they do on fake tensors.
     pub as_fake_tensors: bool,
+    /// Whether TensorFlow compiles the step with XLA.
+    pub xla: bool,
+    /// Whether a Keras optimizer scales the loss under mixed float16, as `compile()` makes it.
+    pub loss_scale: bool,
     /// Whether batch norms folded by an inference export are put back.
     pub assume_batchnorm: bool,
 }
@@ -192,6 +196,8 @@ impl Default for Plan {
             compute_capability: None,
             autocast_backward: false,
             as_fake_tensors: false,
+            xla: false,
+            loss_scale: true,
             assume_batchnorm: false,
         }
     }

@@ -140,6 +140,16 @@ pub trait Cell {
 
     /// Elements of each state.
     fn states(&self) -> Vec<u64>;
+
+    /// Elements that one step keeps for backward: each state, its function, and what a gate makes.
+    fn kept(&self) -> u64 {
+        self.states().iter().fold(0, |n, d| n.saturating_add(d.saturating_mul(4)))
+    }
+
+    /// Whether its configuration is the one that cuDNN's kernel has.
+    fn is_default(&self) -> bool {
+        false
+    }
 }
 
 /// A layer as its file configures it.

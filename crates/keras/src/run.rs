@@ -1,9 +1,11 @@
 //! What a layer sees while it writes the kernels that TensorFlow runs for it.
 
 use crate::activation::Activation;
-use crate::layer::{Call, Keras};
-use memfit_graph::DType;
-use memfit_graph::kernels::{TfLowering, Wire};
+use crate::arguments::Arguments;
+use crate::layer::{Call, Configured, Keras};
+use crate::spec::Spec;
+use memfit_graph::kernels::{Made, Place, Source, TfLowering, Wire};
+use memfit_graph::{DType, Shape};
 use std::ops::{Deref, DerefMut};
 
 /// A layer call that writes its kernels: tensors of the call, then variables.
@@ -152,6 +154,41 @@ impl<'r, 'a> Run<'r, 'a> {
             y = self.clipped(y);
         }
         self.cast(y, dtype)
+    }
+
+    /// Runs a layer that this one holds on these tensors, its variables being this one's from `first` on; gives its outputs.
+    pub(crate) fn inner(&mut self, layer: &Configured, tensors: &[Wire], first: usize) -> Vec<Wire> {
+        let arguments = Arguments::plain(tensors.len());
+        let specs: Vec<Spec> =
+            tensors.iter().map(|w| Spec::new(Shape::from(self.shape(*w)), self.dtype(*w))).collect();
+        let weights = layer.own_weights(&arguments, &specs).map_or(0, |w| w.len());
+        let made = |spec: &Spec| {
+            let shape = spec.shape.upper()?;
+            Some(Made { shape, dtype: spec.dtype, place: Place::New })
+        };
+        let outputs: Vec<Option<Made>> =
+            layer.outputs(&arguments, &specs).unwrap_or_default().iter().map(made).collect();
+        let at = |k: usize| self.tensors + first + k;
+        let sources: Vec<Option<Source>> = tensors
+            .iter()
+            .map(|w| Some(Source::Wire(*w)))
+            .chain((0..weights).map(|k| self.source(at(k))))
+            .collect();
+        let inputs: Vec<Made> = tensors
+            .iter()
+            .map(|w| self.made(*w).clone())
+            .chain((0..weights).filter_map(|k| self.in_made(at(k)).cloned()))
+            .collect();
+        let call = Call { facts: &layer.facts, arguments: &arguments };
+        let compute = self.compute;
+        let mut nested = TfLowering::new(&mut **self.lowering, &sources, &inputs, &outputs, &[], compute);
+        layer.layer.tensorflow(&mut Run::new(&call, &mut nested, tensors.len()));
+        let (mut bound, modelled) = nested.into_parts();
+        if !modelled {
+            self.unmodelled();
+        }
+        bound.sort_by_key(|(j, _)| *j);
+        bound.into_iter().map(|(_, wire)| wire).collect()
     }
 
     /// Says that output 0 is this.

@@ -83,6 +83,9 @@ struct Plan<'a> {
     autocast_backward: bool,
     assume_batchnorm: bool,
     as_fake_tensors: bool,
+    /// Where the framework has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xla: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     allocator: Option<Allocator>,
 }
@@ -214,6 +217,7 @@ fn document(e: &Estimate) -> Document<'_> {
             autocast_backward: p.autocast_backward,
             assume_batchnorm: p.assume_batchnorm,
             as_fake_tensors: p.as_fake_tensors,
+            xla: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.xla),
             allocator: (p.allocator != AllocatorSettings::default()).then(|| allocator(&p.allocator)),
         },
         peak: Peak {

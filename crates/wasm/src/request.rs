@@ -54,6 +54,8 @@ struct Request {
     master_weights: Option<bool>,
     cudnn_benchmark: Option<bool>,
     autocast_backward: Option<bool>,
+    xla: Option<bool>,
+    loss_scale: Option<bool>,
     as_fake_tensors: Option<bool>,
     assume_batchnorm: Option<bool>,
     gpu: Option<String>,
@@ -114,8 +116,9 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         ..Binding::default()
     };
     let d = Plan::default();
+    let framework = request.framework.map_or(framework, Into::into);
     let mut plan = Plan {
-        framework: request.framework.map_or(framework, Into::into),
+        framework,
         precision: request.precision.map_or(d.precision, Into::into),
         mode: request.mode.map_or(d.mode, Into::into),
         optimizer: request.optimizer.unwrap_or(d.optimizer),
@@ -132,6 +135,8 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         cudnn_benchmark: request.cudnn_benchmark.unwrap_or(d.cudnn_benchmark),
         compute_capability: None,
         autocast_backward: request.autocast_backward.unwrap_or(d.autocast_backward),
+        xla: request.xla.unwrap_or(framework == Framework::Tensorflow),
+        loss_scale: request.loss_scale.unwrap_or(d.loss_scale),
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
     };

@@ -70,6 +70,21 @@ impl<'a> TfLowering<'a> {
         self.values.get(i).copied().flatten()
     }
 
+    /// What input `i` is.
+    pub fn source(&self, i: usize) -> Option<Source> {
+        self.sources.get(i).copied().flatten()
+    }
+
+    /// What inference says of input `i`.
+    pub fn in_made(&self, i: usize) -> Option<&'a Made> {
+        self.inputs.get(i)
+    }
+
+    /// Says that a part of the operator has no rule.
+    pub fn unmodelled(&mut self) {
+        self.modelled = false;
+    }
+
     /// The dims of input `i`; empty where it is omitted.
     pub fn in_shape(&self, i: usize) -> &'a [u64] {
         self.inputs.get(i).map_or(&[], |made| &made.shape)

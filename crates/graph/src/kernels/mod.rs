@@ -11,6 +11,7 @@ mod build;
 mod layers;
 mod lowering;
 mod nn;
+mod recurrence;
 mod shape;
 
 pub use lowering::{Compute, Source, TfLowering};

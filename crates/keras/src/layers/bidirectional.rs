@@ -5,6 +5,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Configured, Layer, Weight};
 use crate::reader::{Source, boxed};
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde_json::Value;
@@ -89,5 +90,43 @@ impl Layer for Bidirectional {
         }
         outputs.extend(states.iter().chain(others).cloned());
         Ok(outputs)
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let x = run.x(0);
+        let forward = run.inner(&self.forward, &[x], 0);
+        let second = run.weights() / 2;
+        let backward = run.inner(&self.backward, &[x], second);
+        let (Some((y, states)), Some((z, others))) = (forward.split_first(), backward.split_first()) else {
+            return run.not_modelled();
+        };
+        let shape = run.out_shape(0).to_vec();
+        let sequences = shape.len() > 2;
+        // What ran from the end is turned around again.
+        let z = if sequences {
+            let of = run.shape(*z).to_vec();
+            run.moved("ReverseV2", *z, &of)
+        } else {
+            *z
+        };
+        let mut at = 1;
+        match self.merge {
+            MergeMode::Concat => {
+                let merged = run.concat(&[*y, z], &shape);
+                run.finish(merged);
+            }
+            MergeMode::Pointwise => {
+                let merged = run.binary("AddV2", *y, z);
+                run.finish(merged);
+            }
+            MergeMode::None => {
+                run.finish(*y);
+                run.bind(1, z);
+                at = 2;
+            }
+        }
+        for (j, state) in (at..).zip(states.iter().chain(others)) {
+            run.bind(j, *state);
+        }
     }
 }

@@ -58,6 +58,7 @@ pub mod zero_padding;
 
 mod projected;
 mod quantized;
+mod recurrence;
 
 /// Makes a layer from what the file says of it.
 pub(crate) type Build = fn(&Source<'_>) -> Result<Arc<dyn Layer>, String>;

@@ -143,4 +143,15 @@ impl Cell for RecurrentCell {
     fn states(&self) -> Vec<u64> {
         vec![self.units; if self.gates == Gates::Lstm { 2 } else { 1 }]
     }
+
+    fn is_default(&self) -> bool {
+        let gates = match self.gates {
+            Gates::Simple => false,
+            Gates::Gru => self.reset_after != Some(false),
+            Gates::Lstm => true,
+        };
+        let functions =
+            self.activation == Activation::Tanh && self.recurrent_activation == Activation::Sigmoid;
+        gates && functions && self.use_bias && self.recurrent_dropout == 0.0
+    }
 }

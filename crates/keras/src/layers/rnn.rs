@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Cell, Configured, Facts, Layer, Weight};
 use crate::reader::{Source, boxed};
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
@@ -120,6 +121,30 @@ impl Layer for Rnn {
                 .extend(cell.states().into_iter().map(|size| call.output([batch.clone(), Dim::Known(size)])));
         }
         Ok(outputs)
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let x = run.x(0);
+        let Some(cell) = self.cell.layer.cell() else { return run.not_modelled() };
+        let stateful = if self.options.stateful { cell.states().len() } else { 0 };
+        let weights: Vec<_> = (0..run.weights().saturating_sub(stateful)).map(|k| run.weight(k)).collect();
+        let recurrence = super::recurrence::Recurrence {
+            units: cell.output(),
+            kept: cell.kept(),
+            fused: self.can_fuse && cell.is_default() && !self.options.unroll,
+            sequences: self.options.return_sequences,
+            backwards: self.options.go_backwards,
+            time_major: self.options.time_major,
+        };
+        let (y, last) = recurrence.run(run, x, &weights);
+        run.finish(y);
+        for (j, size) in (1..).zip(cell.states()) {
+            if run.wants(j) {
+                let rows = run.out_shape(j).to_vec();
+                let state = if size == cell.output() { last } else { run.moved("StridedSlice", last, &rows) };
+                run.bind(j, state);
+            }
+        }
     }
 }
 

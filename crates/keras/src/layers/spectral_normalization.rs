@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Configured, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::Spec;
 use memfit_graph::OpError;
 
@@ -61,6 +62,20 @@ impl Layer for SpectralNormalization {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         self.layer.outputs(call.arguments, inputs)
     }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        // Power iterations read the kernel as a matrix; the kernel divided by its norm is a tensor of its own.
+        let tensors: Vec<_> = (0..run.tensors()).map(|i| run.x(i)).collect();
+        let kernel = run.weight(0);
+        let scaled = run.scaled("RealDiv", kernel);
+        let outputs = run.inner(&self.layer, &tensors, 0);
+        if let Some(first) = outputs.first() {
+            run.wait(*first, scaled);
+        }
+        for (j, y) in outputs.into_iter().enumerate() {
+            run.bind(j, y);
+        }
+    }
 }
 
 impl Layer for Wrapper {
@@ -70,5 +85,13 @@ impl Layer for Wrapper {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         self.layer.outputs(call.arguments, inputs)
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let tensors: Vec<_> = (0..run.tensors()).map(|i| run.x(i)).collect();
+        let outputs = run.inner(&self.layer, &tensors, 0);
+        for (j, y) in outputs.into_iter().enumerate() {
+            run.bind(j, y);
+        }
     }
 }

@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::layer::{Call, Configured, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 
@@ -46,5 +47,21 @@ impl Layer for TimeDistributed {
             output
         };
         Ok(outputs.into_iter().map(with_time).collect())
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        // `vectorized_map` over time runs the layer once on all steps (backend/tensorflow/core.py).
+        let x = run.x(0);
+        let shape = run.shape(x).to_vec();
+        let size = |i: usize| shape.get(i).copied().unwrap_or(1);
+        let rows = size(0).saturating_mul(size(1));
+        let merged = [&[rows][..], shape.get(2..).unwrap_or_default()].concat();
+        let flat = run.view("Reshape", x, &merged);
+        let outputs = run.inner(&self.layer, &[flat], 0);
+        for (j, y) in outputs.into_iter().enumerate() {
+            let shape = run.out_shape(j);
+            let y = run.view("Reshape", y, shape);
+            run.bind(j, y);
+        }
     }
 }

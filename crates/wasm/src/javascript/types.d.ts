@@ -30,6 +30,8 @@ export interface Plan {
   ema?: boolean;
   master_weights?: boolean;
   assume_batchnorm?: boolean;
+  xla?: boolean;
+  loss_scale?: boolean;
   as_fake_tensors?: boolean;
   /** The card for a verdict: a name, a size (`24GiB`), a MIG slice. */
   gpu?: string;

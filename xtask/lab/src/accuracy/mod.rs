@@ -8,6 +8,7 @@ mod holders;
 mod page;
 mod reference;
 mod summary;
+mod tensorflow;
 
 use anyhow::{Result, bail};
 use compare::{Compared, Pair, Row};
@@ -109,7 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         print(section, options)?;
     }
     if options.docs() {
-        page::write(&sections)?;
+        page::write(&sections, tensorflow::section()?)?;
     }
     Ok(sections.iter().all(|section| section.failed() == 0))
 }

@@ -25,8 +25,9 @@ Above, each model is read from its best export, one that keeps what training nee
 ";
 
 /// Writes the page.
-pub(super) fn write(sections: &[Section]) -> Result<()> {
-    let text = sections.iter().map(section).fold(HEAD.to_owned(), |text, section| text + &section);
+pub(super) fn write(sections: &[Section], further: Option<String>) -> Result<()> {
+    let sections = sections.iter().map(section).chain(further);
+    let text = sections.fold(HEAD.to_owned(), |text, section| text + &section);
     std::fs::create_dir_all(crate::root().join("docs"))?;
     std::fs::write(path(), text).with_context(|| path().display().to_string())
 }

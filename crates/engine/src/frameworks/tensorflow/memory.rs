@@ -178,7 +178,8 @@ impl Memory {
             Effect::Scatter(_) | Effect::Read(_) | Effect::Feed(_) | Effect::None => return,
         };
         let old = variables[variable as usize];
-        if given.is_none() && self.references[old.0 as usize] == 1 {
+        // XLA's outputs share the buffers of the variables they update.
+        if given.is_none() && (builder.plan.xla || self.references[old.0 as usize] == 1) {
             return;
         }
         let new = match given.filter(|storage| self.references[storage.0 as usize] == 1) {

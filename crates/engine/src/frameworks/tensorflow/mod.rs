@@ -13,6 +13,7 @@ mod schedule;
 mod setup;
 mod tape;
 mod update;
+mod xla;
 
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
 use crate::{Category, Mode, Plan};
@@ -94,6 +95,10 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
             _ => None,
         }));
     }
+    if plan.xla {
+        xla::fuse(&mut builder.flow, &kept);
+    }
+    builder.state_assumptions();
     let order = schedule::order(&builder.flow, &kept);
     let played = memory::play(&builder, &order, &kept, &gradients);
     Ok(Step {
@@ -107,6 +112,18 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
 }
 
 impl Builder<'_> {
+    /// What was assumed of how the step is run.
+    fn state_assumptions(&mut self) {
+        self.assumptions.push(
+            match self.plan.xla {
+                true => "XLA is on, as Keras 3 turns it on by itself on a GPU: fused elementwise chains, nothing computed twice (--no-xla)",
+                false => "XLA is off: each kernel's output is a buffer (--xla)",
+            }
+            .into(),
+        );
+        self.assumptions.push("the executor's order is that of one thread, depth first".into());
+    }
+
     /// The number of a layer by its name.
     fn layer(&mut self, name: &str) -> u32 {
         if let Some(layer) = self.by_name.get(name) {

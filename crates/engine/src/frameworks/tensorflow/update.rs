@@ -7,7 +7,7 @@
 use super::{Builder, Effect, Flow, Wire};
 use crate::Category;
 use crate::optimizers::{self, Parameter, StepConfig};
-use memfit_graph::Bytes;
+use memfit_graph::{Bytes, DType};
 use std::collections::BTreeMap;
 
 /// Optimizers of this program that Keras has none of.
@@ -30,6 +30,7 @@ impl Builder<'_> {
             self.assumptions
                 .push(format!("Keras has no {optimizer}: its update is counted as one of its slots' number"));
         }
+        let finite = self.finite(gradients);
         for (variable, gradient) in gradients {
             let of = self.flow.variables[*variable as usize].clone();
             let layer = self.residents[*variable as usize].layer;
@@ -48,6 +49,10 @@ impl Builder<'_> {
             let mut one =
                 Update { flow: &mut self.flow, variable: *variable, slots, written: BTreeMap::new() };
             let mut gradient = one.flow.cast(*gradient, of.dtype);
+            if let Some(finite) = finite {
+                gradient = one.flow.scaled("RealDiv", gradient);
+                one.flow.wait(gradient, finite);
+            }
             if let Some(sum) = accumulator {
                 let sum_so_far = one.read(sum);
                 let dense = one.dense(gradient);
@@ -84,6 +89,24 @@ impl Builder<'_> {
             }
         }
         self.copy_on_read();
+    }
+
+    /// Whether all gradients are finite, which a loss scale asks before any of them is used
+    /// (loss_scale_optimizer.py, `check_finite`): until then each of them is held.
+    fn finite(&mut self, gradients: &BTreeMap<u32, Wire>) -> Option<Wire> {
+        if !self.plan.loss_scale || self.plan.precision != crate::Precision::MixedFp16 {
+            return None;
+        }
+        self.assumptions
+            .push("the optimizer scales the loss, as compile() makes it do under mixed_float16".into());
+        let mut each = Vec::new();
+        for (variable, gradient) in gradients {
+            self.flow.layer = self.residents[*variable as usize].layer;
+            let finite = self.flow.test("IsFinite", *gradient);
+            each.push(self.flow.reduce("All", finite, &[]));
+        }
+        let shape: &[u64] = &[];
+        Some(self.flow.make("All", &each, shape, DType::Bool, None))
     }
 
     /// A variable that is updated row by row is copied by every read.
