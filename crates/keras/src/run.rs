@@ -181,7 +181,7 @@ impl<'r, 'a> Run<'r, 'a> {
             .collect();
         let call = Call { facts: &layer.facts, arguments: &arguments };
         let compute = self.compute;
-        let mut nested = TfLowering::new(&mut **self.lowering, &sources, &inputs, &outputs, &[], compute);
+        let mut nested = TfLowering::new(self.lowering, &sources, &inputs, &outputs, &[], compute);
         layer.layer.tensorflow(&mut Run::new(&call, &mut nested, tensors.len()));
         let (mut bound, modelled) = nested.into_parts();
         if !modelled {
