@@ -97,7 +97,14 @@ impl Functional {
             let inbound = object.raw.get("inbound_nodes").and_then(Value::as_array);
             for node in inbound.into_iter().flatten() {
                 match nodes.node(node) {
-                    Ok(call) => entry.calls.push(call),
+                    Ok(call) => {
+                        if let (0, [one], Some(built)) =
+                            (entry.calls.len(), &call.tensors[..], Recorded::of_build(object))
+                        {
+                            nodes.recorded.entry(*one).or_insert(built);
+                        }
+                        entry.calls.push(call);
+                    }
                     Err(message) => problems.push(problem(&entry.name, message)),
                 }
             }

@@ -7,7 +7,7 @@ use crate::layer::Keras;
 use crate::model::{Model as Structure, keras_of};
 use crate::object::Object;
 use crate::options::Options;
-use crate::reader::Reader;
+use crate::reader::{Reader, Shared};
 use memfit_graph::Problem;
 use serde_json::Value;
 
@@ -19,7 +19,8 @@ pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Proble
         vec![Problem::new("file", "expected a Keras model's config, found other JSON").hint(hint)]
     })?;
     let keras = keras_of(&root, text.version.as_deref());
-    let reader = Reader { keras, options, depth: 0 };
+    let shared = Shared::default();
+    let reader = Reader { keras, options, shared: &shared, depth: 0 };
     let mut structure = Structure::read(&object, &reader, true, "")?;
     let mut builder = Builder::new(options);
     let inputs = structure.declared_inputs(&builder).map_err(|problem| vec![problem])?;
@@ -57,8 +58,38 @@ fn uncounted(layer: &str) -> Problem {
 /// Parses the text. The parser bounds the depth of nesting.
 fn parse(json: &[u8]) -> Result<Value, Problem> {
     let json = json.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(json);
-    serde_json::from_slice(json)
-        .map_err(|error| Problem::new("file", format!("its config is no JSON: {error}")))
+    let parsed = serde_json::from_slice(json).or_else(|error| {
+        // Python writes numbers that JSON does not have.
+        serde_json::from_slice(&without_python_numbers(json)).map_err(|_| error)
+    });
+    parsed.map_err(|error| Problem::new("file", format!("its config is no JSON: {error}")))
+}
+
+/// The text with `NaN` and `Infinity` outside of strings replaced by `null`.
+fn without_python_numbers(json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len());
+    let (mut i, mut within) = (0, false);
+    while let Some(byte) = json.get(i) {
+        let rest = &json[i..];
+        let word = [b"NaN" as &[u8], b"-Infinity", b"Infinity"].into_iter().find(|w| rest.starts_with(w));
+        match (byte, word) {
+            (b'\\', _) if within => {
+                out.extend(&rest[..rest.len().min(2)]);
+                i += 2;
+                continue;
+            }
+            (b'"', _) => within = !within,
+            (_, Some(word)) if !within => {
+                out.extend(b"null");
+                i += word.len();
+                continue;
+            }
+            _ => {}
+        }
+        out.push(*byte);
+        i += 1;
+    }
+    out
 }
 
 /// A text that is JSON once more (`json.dump(model.to_json())`), or a model below `model_config`.
@@ -72,5 +103,17 @@ fn unwrap(root: Value) -> Value {
             map.remove("model_config").unwrap_or_default()
         }
         root => root,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_python_become_nothing() {
+        let value = parse(br#"{"a": NaN, "b": [-Infinity, Infinity], "c": "NaN \" Infinity"}"#).unwrap();
+        assert_eq!(value, serde_json::json!({"a": null, "b": [null, null], "c": "NaN \" Infinity"}));
+        assert!(parse(br#"{"a": Nan}"#).is_err());
     }
 }

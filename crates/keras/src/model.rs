@@ -10,12 +10,14 @@ use crate::sequential::Sequential;
 use crate::spec::Spec;
 use memfit_graph::{DType, Dim, Problem, Shape};
 use serde_json::Value;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// One entry of a model's list of layers.
 #[derive(Debug)]
 pub(crate) enum Item {
     Input { spec: Spec },
-    Layer(Box<Layered>),
+    Layer(Rc<RefCell<Layered>>),
     Model(Box<Model>),
 }
 
@@ -46,12 +48,12 @@ impl Item {
         if Model::is(object) {
             return Model::read(object, reader, within, path).map(|m| Item::Model(Box::new(m)));
         }
-        let configured = reader.configure(object, within).map_err(|message| {
+        let layer = reader.layer(object, within).map_err(|message| {
             let mut problem = Problem::new(path, message);
             problem.op = object.class().to_owned();
             vec![problem]
         })?;
-        Ok(Item::Layer(Box::new(Layered::new(configured))))
+        Ok(Item::Layer(layer))
     }
 
     /// Calls it.
@@ -59,7 +61,7 @@ impl Item {
         match self {
             // An input that is called is an identity; Keras writes no such node.
             Item::Input { .. } => request.tensors,
-            Item::Layer(layer) => builder.call(layer, request),
+            Item::Layer(layer) => builder.call(&mut layer.borrow_mut(), request),
             Item::Model(model) => {
                 let first = request.arguments.first();
                 let inputs: Vec<Flow> = match first.is_empty() {

@@ -1,26 +1,51 @@
 //! From a serialised layer to the struct that knows its rule.
 
+use crate::builder::Layered;
 use crate::layer::{Configured, Facts, Keras};
 use crate::layers;
 use crate::object::Object;
 use crate::options::Options;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// Layers that hold layers are nested at most this deep: each level may ask its inner layer more than once.
 const MAX_DEPTH: u32 = 12;
+
+/// Layers that stand in several places of a file, by the number that Keras gives them (`shared_object_id`).
+pub(crate) type Shared = RefCell<BTreeMap<u64, Rc<RefCell<Layered>>>>;
 
 /// What is needed to read any layer of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     pub(crate) keras: Keras,
     pub(crate) options: &'a Options,
+    pub(crate) shared: &'a Shared,
     /// How many layers stand around the one that is read.
     pub(crate) depth: u32,
 }
 
 impl<'a> Reader<'a> {
+    /// The layer that this object is in its model: the same one where it stood before.
+    pub(crate) fn layer(&self, object: &Object<'_>, within: bool) -> Result<Rc<RefCell<Layered>>, String> {
+        let id = object.raw.get("shared_object_id").and_then(Value::as_u64);
+        let same = |layer: &Rc<RefCell<Layered>>| {
+            let facts = &layer.borrow().configured.facts;
+            facts.class == object.class() && facts.name == object.name()
+        };
+        if let Some(known) = id.and_then(|id| self.shared.borrow().get(&id).cloned()).filter(same) {
+            return Ok(known);
+        }
+        let layer = Rc::new(RefCell::new(Layered::new(self.configure(object, within)?)));
+        if let Some(id) = id {
+            self.shared.borrow_mut().insert(id, layer.clone());
+        }
+        Ok(layer)
+    }
+
     /// The layer that this object is. `within` tells whether all models and layers around it are trainable.
     pub(crate) fn configure(&self, object: &Object<'_>, within: bool) -> Result<Configured, String> {
         if self.depth > MAX_DEPTH {

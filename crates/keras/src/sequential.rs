@@ -3,6 +3,7 @@
 //! keras/src/models/sequential.py. Keras 3 writes an `InputLayer` first if the model was built; Keras 2 may instead write
 //! `batch_input_shape` into the first layer, and until 2.2.3 a config that is the list of layers itself.
 
+use crate::Recorded;
 use crate::arguments::Arguments;
 use crate::builder::{Builder, Flow, Request};
 use crate::functional::join;
@@ -19,7 +20,15 @@ use serde_json::Value;
 #[derive(Debug)]
 pub(crate) struct Sequential {
     input: Option<(String, Spec)>,
-    layers: Vec<(String, Item)>,
+    layers: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    item: Item,
+    /// What the layer was built for, which is what the one before it gave.
+    built: Option<Recorded>,
 }
 
 impl Sequential {
@@ -49,7 +58,10 @@ impl Sequential {
             }
             match Item::read(&object, reader, within, &join(path, name)) {
                 Ok(Item::Input { spec }) => input = Some((name.to_owned(), spec)),
-                Ok(item) => layers.push((name.to_owned(), item)),
+                Ok(item) => {
+                    let built = Recorded::of_build(&object);
+                    layers.push(Entry { name: name.to_owned(), item, built });
+                }
                 Err(found) => problems.extend(found),
             }
         }
@@ -85,12 +97,14 @@ impl Sequential {
     /// Calls every layer on what the one before gave.
     pub(crate) fn run(&mut self, builder: &mut Builder<'_>, path: &str, inputs: &[Flow]) -> Vec<Flow> {
         let mut flow = inputs.to_vec();
-        for (name, item) in &mut self.layers {
+        for i in 0..self.layers.len() {
+            let recorded = self.layers.get(i + 1).and_then(|next| next.built.clone());
+            let Some(Entry { name, item, .. }) = self.layers.get_mut(i) else { break };
             let request = Request {
                 path: &join(path, name),
                 arguments: Arguments::plain(flow.len()),
                 tensors: flow,
-                recorded: vec![None],
+                recorded: vec![recorded],
             };
             flow = item.call(builder, request);
         }

@@ -8,7 +8,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::model::Model;
 use crate::object::Object;
 use crate::options::Options;
-use crate::reader::{Reader, Source};
+use crate::reader::{Reader, Shared, Source};
 use crate::spec::Spec;
 use memfit_graph::{Graph, OpError, TensorId, Variable};
 use serde_json::Value;
@@ -37,7 +37,9 @@ impl Nested {
     /// The model called on these inputs, as a graph of its own.
     pub fn graph(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Graph, OpError> {
         let object = Object::read(&self.object).map_err(|e| OpError::mismatch("a model", e))?;
-        let reader = Reader { keras: call.facts.keras, options: &self.options, depth: self.depth };
+        let shared = Shared::default();
+        let (keras, options, depth) = (call.facts.keras, &self.options, self.depth);
+        let reader = Reader { keras, options, shared: &shared, depth };
         let mut model = Model::read(&object, &reader, true, "").map_err(OpError::Body)?;
         let mut builder = Builder::new(&self.options);
         let flows: Vec<_> = inputs
