@@ -55,6 +55,7 @@ fn run(command: &Command) -> Result<Finding, Failure> {
     let done = |result: Result<(), Failure>| result.map(|()| Finding::Fine);
     match command {
         Command::Estimate(args) => commands::estimate(args),
+        Command::Advise(args) => commands::advise(args),
         Command::Fit(args) => commands::fit(args),
         Command::Inspect(args) => done(commands::inspect(args)),
         Command::Explain(args) => commands::explain(args),

@@ -30,6 +30,7 @@ Examples:
   memfit estimate resnet50.onnx -b 32
   memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw
   memfit fit resnet50.onnx --gpu rtx-3060,rtx-4090 --precision fp32,mixed-fp16
+  memfit advise resnet50.onnx --gpu rtx-3060 -b 192
   memfit inspect resnet50.onnx -b 32
   memfit gpus rtx
   curl -s https://example.com/model.onnx | memfit estimate - -b 8 --format json
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Explain(Box<ExplainArgs>),
     /// The largest batch per GPU, precision and optimizer
     Fit(Box<FitArgs>),
+    /// Ranked changes that make a step fit, each with its saving and its code
+    Advise(Box<AdviseArgs>),
     /// The cards that memfit knows, with what their memory really is
     Gpus(GpuListArgs),
     /// A completion script for a shell
@@ -147,6 +150,30 @@ pub(crate) struct FitArgs {
     /// What is made larger: `batch`, `image` (its side, in steps of 32), `seq`, or a size that the model leaves open
     #[arg(long, value_name = "WHAT", default_value = "batch", help_heading = "Search")]
     pub(crate) max: String,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
+}
+
+/// Looks for changes that make a step fit on a card: what each saves alone and what it costs, the smallest set that fits, and the
+/// lines of code for it.
+///
+/// What a change saves is no rule of thumb: the changed step is run and replayed. Exits with 1 where the step does not fit as it is.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  memfit advise resnet50.onnx --gpu rtx-3060 -b 192
+  memfit advise bert.onnx --gpu t4 -b 64 --optimizer adamw --code
+  memfit advise unet.onnx --gpu 8GiB -b 8 --format json")]
+pub(crate) struct AdviseArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    #[command(flatten)]
+    pub(crate) gpu: GpuArgs,
+    /// Show the code of every change, not only of those that are needed
+    #[arg(long, help_heading = "Output")]
+    pub(crate) code: bool,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod advise;
 mod estimate;
 mod explain;
 mod fit;
@@ -9,6 +10,7 @@ mod inspect;
 use crate::args::{Cli, CompletionsArgs};
 use crate::failure::Failure;
 use crate::output;
+pub(crate) use advise::advise;
 use clap::CommandFactory;
 pub(crate) use estimate::estimate;
 pub(crate) use explain::explain;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod advise;
 mod completions;
 mod estimate;
 mod explain;

@@ -4,6 +4,7 @@
 //! read off at its highest point ([`Estimate`]). Nothing here knows a model by name: every byte follows from an
 //! operator's rule, the framework's rules ([`frameworks`]) or an optimizer's ([`optimizers`]).
 
+pub mod advise;
 pub mod allocators;
 pub mod devices;
 mod estimate;

@@ -157,6 +157,11 @@ impl Model {
         self.run(binding, plan).map(|run| run.step)
     }
 
+    /// The batch size, where an input has a batch axis.
+    pub(crate) fn batch(&self, binding: &Binding) -> Result<Option<u64>, Vec<Problem>> {
+        infer(&self.prepared.graph, binding).map(|inferred| inferred.batch)
+    }
+
     fn run(&self, binding: &Binding, plan: &Plan) -> Result<Run, Vec<Problem>> {
         if plan.framework == Framework::Burn {
             let message = "the Burn profile is not available";

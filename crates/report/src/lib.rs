@@ -4,6 +4,7 @@
 //! reads a file, asks a terminal or decides on colour: text carries ANSI styles, which the host strips where they are not
 //! wanted. Tables re-add to their totals as shown, not only in exact bytes ([`amounts`]).
 
+pub mod advise;
 pub mod amounts;
 pub mod fit;
 mod fold;

@@ -76,6 +76,25 @@ impl Axis {
         }
     }
 
+    /// The size that the axis has under a binding, where it is known.
+    pub(crate) fn size(&self, graph: &Graph, binding: &Binding) -> Option<u64> {
+        let of_first = |inputs: Vec<TensorId>, axis: usize| {
+            let tensor = graph.tensor(*inputs.first()?);
+            let given = binding.shapes.get(&*tensor.name).and_then(|shape| shape.get(axis).copied());
+            let bound = |name: &str| binding.symbols.get(name).copied();
+            given.or_else(|| tensor.declared.shape()?.dims().get(axis)?.bind(&bound).known())
+        };
+        match self {
+            Axis::Batch => binding.batch,
+            Axis::Symbol(name) => binding.symbols.get(name).copied(),
+            Axis::Image => of_first(images(graph), 2),
+            Axis::Sequence => match sequence_symbol(graph) {
+                Some(symbol) => binding.symbols.get(&symbol).copied(),
+                None => of_first(tokens(graph), 1),
+            },
+        }
+    }
+
     /// The binding with this axis at `n`.
     pub(crate) fn bind(&self, graph: &Graph, base: &Binding, n: u64) -> Binding {
         let mut binding = base.clone();

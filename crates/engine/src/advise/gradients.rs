@@ -1,0 +1,17 @@
+//! Letting go of gradients between steps (PyTorch).
+
+use super::{Change, Level, Situation, snippet};
+use crate::{Framework, Mode, Model};
+
+pub(super) const CHANGE: Change =
+    Change { name: "drop-gradients", effort: 1, cost: "none; it is PyTorch's default since 2.0", levels };
+
+fn levels(_: &Model, now: &Situation) -> Vec<Level> {
+    if !now.plan.keep_gradients || now.plan.mode != Mode::Train || !now.is(Framework::Pytorch) {
+        return Vec::new();
+    }
+    let mut situation = now.clone();
+    situation.plan.keep_gradients = false;
+    let snippet = snippet::fill(include_str!("snippets/pytorch/gradients.py"), &[]);
+    vec![Level { title: "set gradients to None between steps".into(), situation, snippet }]
+}

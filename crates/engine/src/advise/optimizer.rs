@@ -1,0 +1,77 @@
+//! An optimizer with less state: Adam keeps two values a parameter, momentum one, plain SGD none.
+
+use super::{Change, Level, Situation, snippet};
+use crate::{Mode, Model, optimizers};
+use memfit_graph::DType;
+
+pub(super) const CHANGE: Change = Change {
+    name: "lighter-optimizer",
+    effort: 3,
+    cost: "another path of learning: its learning rate has to be found anew",
+    levels,
+};
+
+/// Lightest last.
+const LIGHTER: [&str; 2] = ["momentum", "sgd"];
+
+fn levels(_: &Model, now: &Situation) -> Vec<Level> {
+    if now.plan.mode != Mode::Train {
+        return Vec::new();
+    }
+    let have = state(&now.plan.optimizer);
+    LIGHTER.iter().filter(|name| state(name) < have).map(|name| level(now, name)).collect()
+}
+
+fn level(now: &Situation, name: &'static str) -> Level {
+    let mut situation = now.clone();
+    situation.plan.optimizer = name.into();
+    let own = optimizers::find(name).map(|o| o.implementation(now.plan.optimizer_impl));
+    situation.plan.optimizer_impl = own.unwrap_or_default();
+    let text = snippet::of(
+        now.plan.framework,
+        include_str!("snippets/pytorch/optimizer.py"),
+        include_str!("snippets/keras/optimizer.py"),
+    );
+    let momentum = if name == "momentum" { "0.9" } else { "0.0" };
+    let title = if name == "momentum" { "SGD with momentum" } else { "plain SGD" };
+    Level { title: title.into(), situation, snippet: snippet::fill(text, &[("MOMENTUM", momentum.into())]) }
+}
+
+/// Bytes of state for each of a thousand values.
+fn state(name: &str) -> u64 {
+    let parameter = optimizers::Parameter { shape: vec![40, 25], dtype: DType::Float32 };
+    let how = optimizers::StepConfig::default();
+    optimizers::find(name).map_or(0, |o| o.state(&parameter, &how).iter().map(|s| s.device_bytes().0).sum())
+}
+
+/// The class in `torch.optim` that goes by this name.
+pub(super) fn class(name: &str) -> &'static str {
+    match name {
+        "adamw" => "AdamW",
+        "adagrad" => "Adagrad",
+        "sgd" | "momentum" | "nesterov" => "SGD",
+        _ => "Adam",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lighter_is_lighter() {
+        assert_eq!([state("adam"), state("momentum"), state("sgd")], [8_000, 4_000, 0]);
+        assert!(crate::optimizers::find("adamw").is_some());
+    }
+
+    #[test]
+    fn every_fused_optimizer_has_its_class() {
+        use crate::OptimizerImpl;
+        for optimizer in optimizers::all().filter(|o| o.implementations().contains(&OptimizerImpl::Fused)) {
+            let source = optimizer.source();
+            if let Some(name) = source.strip_prefix("torch.optim.") {
+                assert_eq!(class(optimizer.name()), name, "{}", optimizer.name());
+            }
+        }
+    }
+}

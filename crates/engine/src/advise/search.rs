@@ -1,0 +1,92 @@
+//! The smallest set of changes that fits: the fewest changes, and of equally many those that ask least.
+
+use super::{Change, Combination, Situation, evaluate, is_predicted};
+use crate::{Model, Verdict};
+
+/// Sets of more changes than this are not looked for: nobody would make them.
+const MOST_CHANGES: usize = 4;
+/// No more steps are run than this.
+const MOST_RUNS: usize = 160;
+
+/// The first set that fits for sure, else the first that is tight.
+pub(super) fn smallest(model: &Model, now: &Situation, all: &[Change]) -> Option<Combination> {
+    let mut useful: Vec<&Change> = all.iter().filter(|c| is_predicted(c)).collect();
+    useful.retain(|change| !(change.levels)(model, now).is_empty());
+    useful.sort_by_key(|change| change.effort);
+    let (mut runs, mut tight) = (0, None);
+    for size in 1..=MOST_CHANGES.min(useful.len()) {
+        let mut sets = subsets(useful.len(), size);
+        sets.sort_by_key(|set| set.iter().filter_map(|i| useful.get(*i)).map(|c| c.effort).sum::<u32>());
+        for set in sets {
+            let changes: Vec<&Change> = set.iter().filter_map(|i| useful.get(*i).copied()).collect();
+            let Some(found) = try_set(model, now, &changes, &mut runs) else { continue };
+            if found.outcome.verdict == Verdict::Fits {
+                return Some(found);
+            }
+            tight.get_or_insert(found);
+            if runs > MOST_RUNS {
+                return tight;
+            }
+        }
+        if tight.is_some() || runs > MOST_RUNS {
+            return tight;
+        }
+    }
+    tight
+}
+
+/// Makes all changes, the last one's level as gentle as it can be.
+fn try_set(model: &Model, now: &Situation, changes: &[&Change], runs: &mut usize) -> Option<Combination> {
+    // A change with many levels comes last, where its level is looked for; the others take their gentlest.
+    let mut ordered = changes.to_vec();
+    ordered.sort_by_key(|change| (change.levels)(model, now).len());
+    let (last, first) = ordered.split_last()?;
+    let (mut situation, mut parts) = (now.clone(), Vec::new());
+    for change in first {
+        let level = (change.levels)(model, &situation).into_iter().next()?;
+        situation = level.situation;
+        parts.push((change.name, level.title, level.snippet));
+    }
+    let mut tight = None;
+    for level in (last.levels)(model, &situation) {
+        *runs += 1;
+        let Ok(outcome) = evaluate(model, &level.situation) else { continue };
+        if outcome.verdict == Verdict::DoesNotFit {
+            continue;
+        }
+        let mut parts = parts.clone();
+        parts.push((last.name, level.title, level.snippet));
+        let found = Combination { parts, outcome };
+        if outcome.verdict == Verdict::Fits {
+            return Some(found);
+        }
+        tight.get_or_insert(found);
+    }
+    tight
+}
+
+/// The subsets of `0..n` with `size` elements.
+fn subsets(n: usize, size: usize) -> Vec<Vec<usize>> {
+    if size == 0 {
+        return vec![Vec::new()];
+    }
+    let with_last = |last: usize| {
+        subsets(last, size - 1).into_iter().map(move |mut set| {
+            set.push(last);
+            set
+        })
+    };
+    (size - 1..n).flat_map(with_last).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subsets_are_all_there() {
+        assert_eq!(subsets(4, 2).len(), 6);
+        assert_eq!(subsets(3, 3), [[0, 1, 2]]);
+        assert_eq!(subsets(2, 3).len(), 0);
+    }
+}

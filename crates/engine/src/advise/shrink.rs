@@ -1,0 +1,35 @@
+//! Smaller images: activations shrink with the square of the side.
+
+use super::{Change, Level, Situation, snippet};
+use crate::Model;
+use crate::fit::Axis;
+
+pub(super) const CHANGE: Change = Change {
+    name: "smaller-images",
+    effort: 3,
+    cost: "details are lost, and with them some accuracy",
+    levels,
+};
+
+fn levels(model: &Model, now: &Situation) -> Vec<Level> {
+    let graph = model.graph();
+    if Axis::Image.check(graph).is_err() {
+        return Vec::new();
+    }
+    let Some(side) = Axis::Image.size(graph, &now.binding) else { return Vec::new() };
+    let step = Axis::Image.step();
+    let mut sides = [side / 4 * 3, side / 2].map(|n| n / step * step).to_vec();
+    sides.dedup();
+    let level = |n: u64| {
+        let mut situation = now.clone();
+        situation.binding = Axis::Image.bind(graph, &now.binding, n);
+        let text = snippet::of(
+            now.plan.framework,
+            include_str!("snippets/pytorch/shrink.py"),
+            include_str!("snippets/keras/shrink.py"),
+        );
+        let snippet = snippet::fill(text, &[("SIDE", n.to_string())]);
+        Level { title: format!("images of {n}x{n}, not {side}x{side}"), situation, snippet }
+    };
+    sides.into_iter().filter(|n| *n >= step).map(level).collect()
+}

@@ -1,0 +1,1 @@
+vectorize = keras.layers.TextVectorization(output_sequence_length=__LENGTH__)

@@ -1,0 +1,1 @@
+resize = keras.layers.Resizing(__SIDE__, __SIDE__)

@@ -1,0 +1,15 @@
+from torch.utils.checkpoint import checkpoint
+
+
+class Checkpointed(torch.nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, *inputs):
+        return checkpoint(self.block, *inputs, use_reentrant=False)
+
+
+# Every repeated block of the model; for transformers: model.gradient_checkpointing_enable()
+for name, block in model.blocks.named_children():
+    setattr(model.blocks, name, Checkpointed(block))

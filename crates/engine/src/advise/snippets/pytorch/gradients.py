@@ -1,0 +1,1 @@
+optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,65 @@
+//! Advice for real models: what it promises is what an estimate of the changed plan says.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
+
+use memfit_engine::advise::{Advice, advise};
+use memfit_engine::devices::Card;
+use memfit_engine::{Model, Plan, Precision, Verdict};
+use memfit_graph::{Binding, Bytes};
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models");
+
+fn model(name: &str) -> Model {
+    let bytes = std::fs::read(format!("{MODELS}/{name}.onnx")).unwrap();
+    let imported = memfit_onnx::import(&bytes).unwrap();
+    Model::new(imported.graph, name, "onnx", imported.operators)
+}
+
+fn batch(n: u64) -> Binding {
+    Binding { batch: Some(n), ..Binding::default() }
+}
+
+fn names(advice: &Advice) -> Vec<&str> {
+    advice.changes.iter().map(|change| change.name).collect()
+}
+
+#[test]
+fn a_step_that_is_too_large_gets_changes_that_make_it_fit() {
+    let model = model("resnet50.ts_train");
+    let (plan, card) = (Plan::default(), Card::find("rtx-3060").unwrap());
+    let advice = advise(&model, &batch(192), &plan, &card).unwrap();
+    assert_eq!((advice.now.verdict, advice.batch), (Verdict::DoesNotFit, Some(192)));
+    let change = |name: &str| advice.changes.iter().find(|c| c.name == name).unwrap();
+    // The number is that of the changed plan, not a rule of thumb.
+    let mixed = Plan { precision: Precision::MixedBf16, ..plan.clone() };
+    let estimate = model.estimate_on(&batch(192), &mixed, Some(&card)).unwrap();
+    let outcome = change("mixed-precision").outcome.unwrap();
+    assert_eq!((outcome.reserved, outcome.verdict), (estimate.peak.reserved, estimate.fit.unwrap().verdict));
+    assert_eq!(change("accumulate").title, "2 micro-batches of 96 a step");
+    assert!(change("accumulate").snippet.contains("batch_size=96"));
+    assert!(change("channels-last").outcome.is_none());
+    // One change is enough, and it is no drastic one.
+    let combination = advice.combination.as_ref().unwrap();
+    assert_eq!((combination.parts.len(), combination.outcome.verdict), (1, Verdict::Fits));
+    assert!(!names(&advice).contains(&"close-others"));
+}
+
+#[test]
+fn what_one_change_can_not_do_several_can() {
+    let model = model("resnet50.ts_train");
+    let plan = Plan { accumulate: 1, ..Plan::default() };
+    let mut card = Card::find("4GiB").unwrap();
+    card.other_processes = Bytes::mib(600);
+    let advice = advise(&model, &batch(64), &plan, &card).unwrap();
+    let combination = advice.combination.unwrap();
+    assert!(combination.outcome.verdict > advice.now.verdict, "{combination:?}");
+    let parts: std::collections::BTreeSet<_> = combination.parts.iter().map(|part| part.0).collect();
+    assert_eq!(parts.len(), combination.parts.len());
+}
+
+#[test]
+fn a_step_that_fits_needs_nothing() {
+    let advice =
+        advise(&model("lenet.ts_train"), &batch(8), &Plan::default(), &Card::find("a100-80gb").unwrap())
+            .unwrap();
+    assert_eq!((advice.now.verdict, advice.combination), (Verdict::Fits, None));
+}

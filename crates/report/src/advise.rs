@@ -1,0 +1,248 @@
+//! Advice as text and as JSON: the changes with what each saves, the smallest set that fits, and its code.
+
+use crate::json::to_text;
+use crate::text::style::{GOOD, HEAD, NOTE, WARN};
+use crate::text::table::{Column, Table, printable};
+use crate::words;
+use memfit_engine::Verdict;
+use memfit_engine::advise::{Advice, Outcome};
+use memfit_graph::Bytes;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    model: &'a str,
+    gpu: &'a str,
+    batch_size: Option<u64>,
+    now: Result<'a>,
+    changes: Vec<Entry<'a>>,
+    combination: Option<Set<'a>>,
+    warnings: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Result<'a> {
+    device_bytes: u64,
+    reserved_bytes: u64,
+    usable_bytes: u64,
+    verdict: &'a str,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    name: &'a str,
+    title: &'a str,
+    effort: u32,
+    cost: &'a str,
+    saving_bytes: Option<i64>,
+    result: Option<Result<'a>>,
+    snippet: &'a str,
+}
+
+#[derive(Serialize)]
+struct Set<'a> {
+    changes: Vec<Part<'a>>,
+    result: Result<'a>,
+}
+
+#[derive(Serialize)]
+struct Part<'a> {
+    name: &'a str,
+    title: &'a str,
+    snippet: &'a str,
+}
+
+fn result(outcome: &Outcome) -> Result<'static> {
+    Result {
+        device_bytes: outcome.device.0,
+        reserved_bytes: outcome.reserved.0,
+        usable_bytes: outcome.usable.0,
+        verdict: words::verdict(outcome.verdict),
+    }
+}
+
+/// The advice as JSON.
+pub fn json(model: &str, advice: &Advice, warnings: &[String]) -> String {
+    let changes = advice.changes.iter().map(|change| Entry {
+        name: change.name,
+        title: &change.title,
+        effort: change.effort,
+        cost: change.cost,
+        saving_bytes: change.outcome.map(|_| change.saving),
+        result: change.outcome.as_ref().map(result),
+        snippet: &change.snippet,
+    });
+    let combination = advice.combination.as_ref().map(|c| Set {
+        changes: c.parts.iter().map(|(name, title, snippet)| Part { name, title, snippet }).collect(),
+        result: result(&c.outcome),
+    });
+    to_text(&Document {
+        model,
+        gpu: &advice.gpu,
+        batch_size: advice.batch,
+        now: result(&advice.now),
+        changes: changes.collect(),
+        combination,
+        warnings,
+    })
+}
+
+/// The advice as text; `code` shows the lines of every change, not only of those that are needed.
+pub fn text(model: &str, advice: &Advice, warnings: &[String], code: bool, width: usize) -> String {
+    let width = width.max(60);
+    let batch = advice.batch.map_or_else(String::new, |n| format!(" · batch {n}"));
+    let mut out = format!("{HEAD}{}{HEAD:#}{batch} · {}\n\n", printable(model), printable(&advice.gpu));
+    let now = &advice.now;
+    out.push_str(&format!(
+        "as it is: {}, {} wanted of {} usable\n\n",
+        styled(now.verdict),
+        now.reserved,
+        now.usable
+    ));
+    let mut table = Table::new(&[
+        Column::text("change alone", 31),
+        Column::number("saves"),
+        Column::number("wanted").rank(1),
+        Column::text("then", 13),
+        Column::text("it costs", 16).end().rank(2),
+    ]);
+    for change in &advice.changes {
+        let (saves, wanted, then) = match &change.outcome {
+            Some(o) => (signed(change.saving), o.reserved.to_string(), plain(o.verdict)),
+            None => ("?".into(), "?".into(), "not predicted"),
+        };
+        table.row(vec![change.title.clone(), saves, wanted, then.into(), change.cost.into()]);
+    }
+    if !advice.changes.is_empty() {
+        table.write(&mut out, width, HEAD);
+    }
+    if let Some(combination) = &advice.combination {
+        let n = combination.parts.len();
+        let what =
+            if n == 1 { "one change is enough".to_owned() } else { format!("these {n} changes together") };
+        let o = &combination.outcome;
+        let (verdict, wanted) = (styled(o.verdict), o.reserved);
+        out.push_str(&format!("\n{HEAD}Do this{HEAD:#}  {what}: {verdict}, {wanted} of {}\n", o.usable));
+        for (_, title, snippet) in &combination.parts {
+            lines(&mut out, title, snippet);
+        }
+    } else if now.verdict == Verdict::Fits {
+        out.push_str(&format!("\n{GOOD}nothing needs to be changed{GOOD:#}\n"));
+    } else {
+        out.push_str(&format!(
+            "\n{WARN}no set of these changes makes it fit{WARN:#}: take a smaller model or a larger card\n"
+        ));
+    }
+    if code {
+        out.push_str(&format!("\n{HEAD}All changes{HEAD:#}\n"));
+        advice.changes.iter().for_each(|change| lines(&mut out, &change.title, &change.snippet));
+    }
+    for warning in warnings {
+        out.push_str(&format!("{WARN}warning{WARN:#}: {}\n", printable(warning)));
+    }
+    out
+}
+
+fn lines(out: &mut String, title: &str, snippet: &str) {
+    out.push_str(&format!("\n{NOTE}# {}{NOTE:#}\n", printable(title)));
+    snippet.lines().for_each(|line| out.push_str(&format!("    {}\n", printable(line))));
+}
+
+fn plain(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fits => "fits",
+        Verdict::Tight => "tight",
+        Verdict::DoesNotFit => "does not fit",
+    }
+}
+
+fn styled(verdict: Verdict) -> String {
+    let style = if verdict == Verdict::Fits { GOOD } else { WARN };
+    format!("{style}{}{style:#}", plain(verdict))
+}
+
+fn signed(bytes: i64) -> String {
+    let sign = if bytes < 0 { "-" } else { "" };
+    format!("{sign}{}", Bytes(bytes.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_engine::advise::{Advised, Combination};
+
+    fn outcome(mib: u64, verdict: Verdict) -> Outcome {
+        let reserved = Bytes::mib(mib);
+        Outcome { device: reserved + Bytes::mib(1_730), reserved, usable: Bytes::mib(10_000), verdict }
+    }
+
+    fn advice() -> Advice {
+        let change = |name, title: &str, saving, outcome| Advised {
+            name,
+            title: title.into(),
+            cost: "some time",
+            effort: 2,
+            outcome,
+            saving,
+            snippet: "for x in loader:\n    step(x)".into(),
+        };
+        let half = outcome(7_000, Verdict::Fits);
+        Advice {
+            gpu: "rtx-3060".into(),
+            batch: Some(64),
+            now: outcome(14_000, Verdict::DoesNotFit),
+            changes: vec![
+                change("accumulate", "2 micro-batches of 32 a step", 7_000 << 20, Some(half)),
+                change(
+                    "allocator",
+                    "expandable segments",
+                    700 << 20,
+                    Some(outcome(13_300, Verdict::DoesNotFit)),
+                ),
+                change("channels-last", "channels last", 0, None),
+            ],
+            combination: Some(Combination {
+                parts: vec![("accumulate", "2 micro-batches of 32 a step".into(), "step()".into())],
+                outcome: half,
+            }),
+        }
+    }
+
+    #[test]
+    fn changes_come_with_their_saving_and_the_code_of_those_that_are_needed() {
+        let text = text("resnet50", &advice(), &[], false, 100);
+        let mut plain = String::new();
+        let mut chars = text.chars();
+        while let Some(c) = chars.next() {
+            if c == '\u{1b}' {
+                chars.by_ref().find(|c| *c == 'm');
+            } else {
+                plain.push(c);
+            }
+        }
+        expect_test::expect![[r#"
+            resnet50 · batch 64 · rtx-3060
+
+            as it is: does not fit, 13.67 GiB wanted of 9.77 GiB usable
+
+            change alone                      saves     wanted  then           it costs
+            2 micro-batches of 32 a step   6.84 GiB   6.84 GiB  fits           some time
+            expandable segments           700.0 MiB  12.99 GiB  does not fit   some time
+            channels last                         ?          ?  not predicted  some time
+
+            Do this  one change is enough: fits, 6.84 GiB of 9.77 GiB
+
+            # 2 micro-batches of 32 a step
+                step()
+        "#]]
+        .assert_eq(&plain);
+    }
+
+    #[test]
+    fn json_says_what_is_not_predicted() {
+        let json: serde_json::Value = serde_json::from_str(&json("resnet50", &advice(), &[])).unwrap();
+        assert_eq!(json["changes"][0]["saving_bytes"], 7_000_u64 << 20);
+        assert!(json["changes"][2]["saving_bytes"].is_null() && json["changes"][2]["result"].is_null());
+        assert_eq!(json["combination"]["changes"][0]["name"], "accumulate");
+    }
+}

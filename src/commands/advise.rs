@@ -1,0 +1,29 @@
+//! `memfit advise`: what to change so that a step fits.
+
+use crate::args::{AdviseArgs, Format};
+use crate::failure::Failure;
+use crate::{Finding, load, output};
+use memfit_engine::advise::advise as look;
+use memfit_engine::{Model, Verdict};
+use memfit_report::advise as report;
+
+/// Looks for changes and writes them as asked. The finding is about the step as it is.
+pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
+    // What is wrong with the flags alone is told before a file is opened.
+    args.plan.framework()?;
+    let card = args.gpu.card()?.ok_or_else(|| {
+        Failure::new("--gpu", "expected the card that the step is to fit on")
+            .hint("for example --gpu rtx-3060")
+    })?;
+    let loaded = load::load(&args.model)?;
+    let (plan, warnings) = args.plan.plan(loaded.framework())?;
+    let failure = |problems| Failure::of_file(&loaded.file, problems);
+    let binding = args.model.binding(&loaded.model.graph).map_err(failure)?;
+    let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
+    let advice = look(&model, &binding, &plan, &card).map_err(failure)?;
+    output::print(&match args.format.format {
+        Format::Json => report::json(&loaded.name, &advice, &warnings),
+        Format::Text => report::text(&loaded.name, &advice, &warnings, args.code, output::width()),
+    })?;
+    Ok(Finding::fine_if(advice.now.verdict != Verdict::DoesNotFit))
+}

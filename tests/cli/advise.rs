@@ -1,0 +1,38 @@
+//! `memfit advise`.
+
+use crate::memfit;
+
+const RESNET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/resnet18.ts_train.onnx");
+
+#[test]
+fn advice_is_kept_when_it_is_taken() {
+    let args = ["advise", RESNET, "--gpu", "4GiB", "-b", "128", "--format", "json"];
+    let run = memfit(&args);
+    assert_eq!((run.code, &*run.err), (1, ""));
+    let json = run.json();
+    assert_eq!(json["now"]["verdict"], "does-not-fit");
+    let change = json["combination"]["changes"][0]["name"].as_str().unwrap();
+    assert!(json["changes"].as_array().unwrap().iter().any(|c| c["name"] == change));
+    let micro = |name: &str| {
+        let entry = json["changes"].as_array().unwrap().iter().find(|c| c["name"] == name);
+        entry.unwrap()["result"]["verdict"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(micro("accumulate"), "fits");
+    // The same step in micro-batches fits there.
+    let pieces = ["2", "4", "8", "16"].iter().find(|pieces| {
+        let batch = (128 / pieces.parse::<u64>().unwrap()).to_string();
+        memfit(&["estimate", RESNET, "--gpu", "4GiB", "-b", &batch, "--accumulate", pieces]).code == 0
+    });
+    assert!(pieces.is_some());
+}
+
+#[test]
+fn what_fits_needs_nothing_and_code_can_be_asked_for() {
+    let fits = memfit(&["advise", RESNET, "--gpu", "a100-80gb", "-b", "8", "--code"]);
+    assert_eq!(fits.code, 0, "{}", fits.err);
+    for words in ["nothing needs to be changed", "expandable_segments:True", "torch.autocast"] {
+        assert!(fits.out.contains(words), "no `{words}` in {}", fits.out);
+    }
+    let no_card = memfit(&["advise", RESNET, "-b", "8"]);
+    assert!(no_card.code == 2 && no_card.err.contains("--gpu"), "{}", no_card.err);
+}
