@@ -13,7 +13,7 @@ use serde_json::Value;
 
 pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Problem>> {
     let root = parse(&text.json).map_err(|problem| vec![problem])?;
-    let root = unwrap(root);
+    let root = plain(unwrap(root));
     let object = Object::read(&root).map_err(|_| {
         let hint = "model.to_json() writes one; a file of weights or of tensors alone holds no architecture";
         vec![Problem::new("file", "expected a Keras model's config, found other JSON").hint(hint)]
@@ -92,6 +92,25 @@ fn without_python_numbers(json: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The value with what TensorFlow's encoder wraps (`{"class_name": "__tuple__", "items": [3, 3]}`) as plain lists
+/// (tf_keras/src/saving/legacy/saved_model/json_utils.py).
+fn plain(value: Value) -> Value {
+    match value {
+        Value::Array(list) => list.into_iter().map(plain).collect(),
+        Value::Object(mut map) => {
+            let wraps = map.get("class_name").is_some_and(|c| c == "__tuple__" || c == "TensorShape");
+            match map.remove("items") {
+                Some(items @ Value::Array(_)) if wraps => plain(items),
+                items => {
+                    map.extend(items.map(|items| ("items".to_owned(), items)));
+                    map.into_iter().map(|(key, value)| (key, plain(value))).collect()
+                }
+            }
+        }
+        value => value,
+    }
+}
+
 /// A text that is JSON once more (`json.dump(model.to_json())`), or a model below `model_config`.
 fn unwrap(root: Value) -> Value {
     let root = match &root {
@@ -115,5 +134,11 @@ mod tests {
         let value = parse(br#"{"a": NaN, "b": [-Infinity, Infinity], "c": "NaN \" Infinity"}"#).unwrap();
         assert_eq!(value, serde_json::json!({"a": null, "b": [null, null], "c": "NaN \" Infinity"}));
         assert!(parse(br#"{"a": Nan}"#).is_err());
+    }
+
+    #[test]
+    fn wrapped_tuples_are_lists() {
+        let wrapped = serde_json::json!({"a": [{"class_name": "__tuple__", "items": [1, {"class_name": "TensorShape", "items": [null]}]}], "items": [2]});
+        assert_eq!(plain(wrapped), serde_json::json!({"a": [[1, [null]]], "items": [2]}));
     }
 }
