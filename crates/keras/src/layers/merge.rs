@@ -1,4 +1,4 @@
-//! Add, Average, Maximum, Minimum, Multiply, Subtract. Keras 2 and 3.
+//! Add, Average, Maximum, Minimum, Multiply, Subtract, and CustomScaleLayer of keras.applications' InceptionResNetV2. Keras 2 and 3.
 //!
 //! keras/src/layers/merging/base_merge.py: inputs of the same rank broadcast; of a different one, a short one gets ones after its
 //! batch axis. `Concatenate` and `Dot` have files of their own.
@@ -20,6 +20,8 @@ pub enum Merging {
     Minimum,
     Multiply,
     Subtract,
+    /// The first, and the second times a constant.
+    ScaledAdd,
 }
 
 /// One tensor from many, element by element.
@@ -37,6 +39,7 @@ const fn of(class: &'static [&'static str], build: super::Build) -> LayerSpec {
 pub const SPECS: &[LayerSpec] = &[
     of(&["Add"], |_| boxed(Merge { merging: Merging::Add })),
     of(&["Average"], |_| boxed(Merge { merging: Merging::Average })),
+    of(&["CustomScaleLayer"], |_| boxed(Merge { merging: Merging::ScaledAdd })),
     of(&["Maximum"], |_| boxed(Merge { merging: Merging::Maximum })),
     of(&["Minimum"], |_| boxed(Merge { merging: Merging::Minimum })),
     of(&["Multiply"], |_| boxed(Merge { merging: Merging::Multiply })),
@@ -71,7 +74,7 @@ impl Layer for Merge {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let name = match self.merging {
-            Merging::Add | Merging::Average => "AddV2",
+            Merging::Add | Merging::Average | Merging::ScaledAdd => "AddV2",
             Merging::Maximum => "Maximum",
             Merging::Minimum => "Minimum",
             Merging::Multiply => "Mul",
@@ -79,7 +82,10 @@ impl Layer for Merge {
         };
         let mut y = run.x(0);
         for i in 1..run.tensors() {
-            let next = run.x(i);
+            let mut next = run.x(i);
+            if self.merging == Merging::ScaledAdd {
+                next = run.scaled("Mul", next);
+            }
             y = run.binary(name, y, next);
         }
         if self.merging == Merging::Average {
