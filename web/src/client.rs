@@ -20,6 +20,7 @@ impl Ask {
             Ask::Largest { .. } => 3,
             Ask::Details { .. } => 4,
             Ask::Curve { .. } => 5,
+            Ask::Row { .. } => 6,
         }
     }
 }

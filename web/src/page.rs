@@ -1,20 +1,19 @@
 //! The page: what it knows, what may happen to it, and what is asked of the worker then.
 
+mod asking;
 pub(crate) mod browser;
 mod machine;
 mod reading;
 mod view;
 
 use crate::client::Client;
+use crate::parts::matrix::Rows;
 use crate::protocol::{Answer, Ask, Details, Facts, Format, Head, Problem, Said};
 use crate::state::{Source, State};
 use browser::Timer;
 use std::rc::Rc;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
-
-/// How long nothing may change before the long parts are asked for and the URL is written.
-const QUIET_MS: i32 = 120;
 
 /// A change of the state.
 pub(crate) type Edit = Rc<dyn Fn(&mut State)>;
@@ -43,6 +42,8 @@ pub(crate) enum Msg {
     /// A layer was pointed at, by its path; empty for none.
     Selected(String),
     Pinned(bool),
+    /// The matrix is wanted.
+    Matrix,
     /// The plan that was kept is wanted back.
     Restored,
     /// This machine's card was found.
@@ -84,6 +85,9 @@ pub(crate) struct Page {
     /// The largest batch, with the plan that it is for, and the question that was asked for it.
     largest: Option<(String, Option<u64>)>,
     largest_asked: (u64, String),
+    /// Whether the matrix is wanted, and its rows with the plan that they are for.
+    matrix_wanted: bool,
+    matrix: (String, Rc<Rows>),
     problems: Rc<Vec<Problem>>,
     selected: AttrValue,
     pinned: Option<Pinned>,
@@ -121,6 +125,8 @@ impl Component for Page {
             curve: Rc::default(),
             largest: None,
             largest_asked: (0, String::new()),
+            matrix_wanted: false,
+            matrix: (String::new(), Rc::default()),
             problems: Rc::default(),
             selected: AttrValue::default(),
             pinned: None,
@@ -184,6 +190,10 @@ impl Component for Page {
                     head,
                 });
             }
+            Msg::Matrix => {
+                self.matrix_wanted = true;
+                self.ask_row();
+            }
             Msg::Restored => {
                 if let Some(pinned) = &self.pinned {
                     // The model on the page stays; its sizes are its own.
@@ -235,68 +245,6 @@ impl Component for Page {
 }
 
 impl Page {
-    fn ask(&self, ask: Ask) {
-        self.client.ask(self.generation, ask, JsValue::UNDEFINED);
-    }
-
-    /// Sizes belong to a model's own inputs.
-    fn forget_sizes(&mut self) {
-        self.state.set.clear();
-        self.state.input.clear();
-        self.state.freeze.clear();
-        self.state.assume_batchnorm = false;
-    }
-
-    fn fetch(&mut self, ctx: &Context<Self>, name: String) {
-        self.opening = Some(name.clone());
-        self.problems = Rc::default();
-        ctx.link().send_future(async move {
-            let bytes = browser::example(&name).await;
-            Msg::Fetched(name, bytes)
-        });
-    }
-
-    fn open(&mut self, name: String, file: JsValue) {
-        self.opening = Some(name.clone());
-        self.problems = Rc::default();
-        self.largest = None;
-        self.generation += 1;
-        self.client.ask(self.generation, Ask::Open { file: name }, file);
-    }
-
-    /// Asks for what is said of the state as it is now, the short answer first.
-    fn changed(&mut self, ctx: &Context<Self>) {
-        self.generation += 1;
-        if self.facts.is_some() {
-            self.ask(Ask::Estimate { plan: self.state.plan() });
-        }
-        let link = ctx.link().clone();
-        self.quiet = Some(Timer::after(QUIET_MS, move || link.send_message(Msg::Quiet)));
-    }
-
-    fn ask_long_parts(&mut self) {
-        if self.facts.is_none() {
-            return;
-        }
-        self.ask(Ask::Details { plan: self.state.plan() });
-        if self.largest().is_some() {
-            self.ask_curve();
-        } else {
-            self.largest_asked = (self.generation, self.any_batch());
-            self.ask(Ask::Largest { plan: self.state.plan() });
-        }
-    }
-
-    fn ask_curve(&self) {
-        let batches = crate::draw::curve::batches(self.state.batch, self.largest().flatten());
-        self.ask(Ask::Curve { plan: self.state.plan(), batches });
-    }
-
-    /// The plan whatever its batch, and the model: what the largest batch depends on.
-    fn any_batch(&self) -> String {
-        format!("{:?} {}", self.state.source, State { batch: 1, ..self.state.clone() }.plan())
-    }
-
     fn linked(&mut self, ctx: &Context<Self>) -> bool {
         let state = State::from_link(&browser::fragment());
         if state == self.state {
@@ -341,7 +289,14 @@ impl Page {
                 self.largest = Some((self.largest_asked.1.clone(), largest));
                 self.ask_curve();
             }
-            Said::Curve(points) if current => self.curve = Rc::new(points),
+            Said::Row { precision, sizes } if self.matrix.0 == self.any_card() => {
+                Rc::make_mut(&mut self.matrix.1).insert(precision, sizes);
+                self.ask_row();
+            }
+            Said::Curve(points) if current => {
+                self.curve = Rc::new(points);
+                self.ask_row();
+            }
             Said::Exported { format, text } => {
                 let name = self.facts.as_ref().map_or("model", |f| &f.name);
                 browser::download(name, format, &text);
@@ -358,7 +313,9 @@ impl Page {
                 }
                 self.problems = Rc::new(problems);
             }
-            Said::Estimated(_) | Said::Detailed(_) | Said::Largest(_) | Said::Curve(_) => return false,
+            Said::Estimated(_) | Said::Detailed(_) | Said::Largest(_) | Said::Row { .. } | Said::Curve(_) => {
+                return false;
+            }
         }
         true
     }

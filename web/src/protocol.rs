@@ -21,6 +21,8 @@ pub(crate) enum Ask {
     Details { plan: String },
     /// The largest batch that fits on the plan's card.
     Largest { plan: String },
+    /// The largest batches with one precision on these cards.
+    Row { plan: String, precision: String, gpus: Vec<String> },
     /// The peaks at these batch sizes.
     Curve { plan: String, batches: Vec<u64> },
     /// The result in one of the command line's formats.
@@ -73,6 +75,10 @@ pub(crate) enum Said {
     Detailed(Details),
     /// Not even one sample fits where it is nought; none where the model has no batch.
     Largest(Option<u64>),
+    Row {
+        precision: String,
+        sizes: Vec<u64>,
+    },
     Curve(Vec<(u64, u64)>),
     Exported {
         format: Format,

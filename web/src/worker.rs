@@ -5,7 +5,9 @@ use crate::protocol;
 use crate::protocol::{
     Answer, Ask, Details, Facts, Format, Head, Input, Layer, Problem, Question, Said, Step, Tensor,
 };
-use memfit_engine::{Category, Estimate, EventKind, Phase, Timeline, Verdict};
+use memfit_engine::devices::Card;
+use memfit_engine::fit::{self, Axis, Cell};
+use memfit_engine::{Category, Estimate, EventKind, Phase, Plan, Timeline, Verdict};
 use memfit_graph::{Bytes, Dim, batch_symbol};
 use memfit_report::{json, text};
 use memfit_wasm::javascript::Slices;
@@ -17,9 +19,6 @@ use web_sys::{DedicatedWorkerGlobalScope, MessageEvent};
 
 /// PyTorch's allocator rounds up to this; the timeline is drawn as it holds memory.
 const BLOCK: u64 = 512;
-
-/// No batch above this is tried.
-const MOST: u64 = 1 << 20;
 
 /// The place where questions are answered.
 #[derive(Default)]
@@ -69,6 +68,10 @@ impl Desk {
             }
             Ask::Estimate { plan } => Said::Estimated(Box::new(head(self.estimate(&plan)?))),
             Ask::Details { plan } => Said::Detailed(details(self.estimate(&plan)?)),
+            Ask::Row { plan, precision, gpus } => {
+                let sizes = self.row(&plan, &precision, &gpus)?;
+                Said::Row { precision, sizes }
+            }
             Ask::Largest { plan } => Said::Largest(self.largest(&plan)?),
             Ask::Curve { plan, batches } => Said::Curve(self.curve(&plan, &batches)?),
             Ask::Export { plan, format } => {
@@ -100,33 +103,30 @@ impl Desk {
         self.last.as_ref().map(|(_, estimate)| estimate).ok_or_default()
     }
 
-    /// Doubles until a batch does not fit, then halves the gap.
+    /// None where the model has no batch.
     fn largest(&self, plan: &str) -> Result<Option<u64>, Vec<Problem>> {
-        let mut asked = self.asked(plan)?;
-        let opened = self.opened()?;
-        let begin = asked.binding.batch.unwrap_or(1).max(1);
-        let mut fits = |batch: u64| -> Result<Option<bool>, Vec<Problem>> {
-            asked.binding.batch = Some(batch);
-            let estimate = opened.estimate(&asked).map_err(shown)?;
-            Ok(estimate
-                .fit
-                .filter(|_| estimate.batch_size.is_some())
-                .map(|f| f.verdict != Verdict::DoesNotFit))
-        };
-        let (mut low, mut high) = (0_u64, begin);
-        loop {
-            match fits(high)? {
-                None => return Ok(None),
-                Some(true) if high >= MOST => return Ok(Some(high)),
-                Some(true) => (low, high) = (high, high * 2),
-                Some(false) => break,
-            }
+        let asked = self.asked(plan)?;
+        let cards: Vec<Card> = asked.card.clone().into_iter().collect();
+        Ok(self.cells(&asked, asked.plan.clone(), &cards)?.and_then(|cells| cells.first().map(|c| c.largest)))
+    }
+
+    /// A row of the matrix: one precision on all cards.
+    fn row(&self, plan: &str, precision: &str, gpus: &[String]) -> Result<Vec<u64>, Vec<Problem>> {
+        let asked = self.asked(plan)?;
+        let words = format!(r#"{{"precision": "{precision}"}}"#);
+        let precision = read_request_for(&words, asked.plan.framework).map_err(shown)?.plan.precision;
+        let cards: Vec<Card> = gpus.iter().filter_map(|gpu| Card::find(gpu).ok()).collect();
+        let cells = self.cells(&asked, Plan { precision, ..asked.plan.clone() }, &cards)?;
+        Ok(cells.unwrap_or_default().iter().map(|c| c.largest).collect())
+    }
+
+    fn cells(&self, asked: &Asked, plan: Plan, cards: &[Card]) -> Result<Option<Vec<Cell>>, Vec<Problem>> {
+        if self.last.as_ref().is_some_and(|(_, estimate)| estimate.batch_size.is_none()) {
+            return Ok(None);
         }
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if fits(middle)? == Some(true) { low = middle } else { high = middle }
-        }
-        Ok(Some(low))
+        let model = &self.opened()?.model;
+        let found = fit::matrix(model, &asked.binding, &[plan], cards, &Axis::Batch, &mut |_, _| {});
+        found.map(Some).map_err(shown)
     }
 
     fn curve(&self, plan: &str, batches: &[u64]) -> Result<Vec<(u64, u64)>, Vec<Problem>> {

@@ -86,6 +86,32 @@ impl Model {
         JSON::parse(&self.estimate_json(plan)?)
     }
 
+    /// The largest batch, image or sequence on each card, as `memfit fit --format json` writes it.
+    ///
+    /// # Errors
+    /// All problems found.
+    #[wasm_bindgen(js_name = fitJson)]
+    pub fn fit_json(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "Plan | string | undefined")] plan: JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Search | string")] search: JsValue,
+    ) -> Result<String, JsValue> {
+        self.0.fit_json(&text(&plan)?, &text(&search)?).map_err(|p| thrown(&p))
+    }
+
+    /// The same, parsed.
+    ///
+    /// # Errors
+    /// All problems found.
+    #[wasm_bindgen(unchecked_return_type = "Fits")]
+    pub fn fit(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "Plan | string | undefined")] plan: JsValue,
+        #[wasm_bindgen(unchecked_param_type = "Search | string")] search: JsValue,
+    ) -> Result<JsValue, JsValue> {
+        JSON::parse(&self.fit_json(plan, search)?)
+    }
+
     /// Every tensor with its dtype and shape, as `memfit inspect --format json` writes it.
     ///
     /// # Errors

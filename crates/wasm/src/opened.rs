@@ -1,7 +1,7 @@
 //! A model that was opened once and is asked many times.
 
 use crate::request::{self, Asked};
-use memfit_engine::{Estimate, Framework, Model};
+use memfit_engine::{Estimate, Framework, Model, fit};
 use memfit_graph::{Problem, infer};
 use memfit_keras::Options;
 use memfit_report::{Inspection, inspect, json};
@@ -98,6 +98,27 @@ impl Opened {
     /// All problems found.
     pub fn estimate_json(&self, plan: &str) -> Result<String, Vec<Problem>> {
         Ok(json::estimate(&self.estimate(&request::read_for(plan, self.framework())?)?))
+    }
+
+    /// The largest batch, image or sequence on each card, as `memfit fit --format json` writes it. `search` names the cards
+    /// (`gpus`), and what else is varied (`precisions`, `optimizers`, `max`).
+    ///
+    /// # Errors
+    /// All problems found.
+    pub fn fit_json(&self, plan: &str, search: &str) -> Result<String, Vec<Problem>> {
+        let asked = request::read_for(plan, self.framework())?;
+        let search = request::read_search(search, &asked)?;
+        let (model, binding) = (&self.model, &asked.binding);
+        let cells = fit::matrix(model, binding, &search.plans, &search.cards, &search.axis, &mut |_, _| {})?;
+        let mut warnings = search.warnings;
+        warnings.extend(self.model.report().findings.iter().map(|f| f.message.clone()));
+        Ok(memfit_report::fit::json(&memfit_report::fit::Matrix {
+            model: &self.name,
+            axis: search.axis.name(),
+            batch: binding.batch,
+            cells: &cells,
+            warnings: &warnings,
+        }))
     }
 
     /// Every tensor with its dtype and shape, as `memfit inspect --format json` writes it. Of the plan only sizes are read.

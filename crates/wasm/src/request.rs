@@ -1,6 +1,7 @@
 //! A plan as a page sends it: the words of the JSON report, read back.
 
 use memfit_engine::devices::Card;
+use memfit_engine::fit::Axis;
 use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
 use memfit_graph::{Binding, Bytes, Problem};
 use memfit_keras::{Custom, Options};
@@ -156,6 +157,56 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
 
 fn card(name: &str) -> Result<Card, Vec<Problem>> {
     Card::find(name).map_err(|error| vec![Problem::new(format!("gpu {name}"), error.to_string())])
+}
+
+/// What is searched for, on which cards.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    pub(crate) cards: Vec<Card>,
+    pub(crate) plans: Vec<Plan>,
+    pub(crate) axis: Axis,
+    pub(crate) warnings: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SearchRequest {
+    gpus: Vec<String>,
+    precisions: Vec<PrecisionWord>,
+    optimizers: Vec<String>,
+    max: Option<String>,
+}
+
+/// Reads what is searched for, beside a plan that says the rest.
+pub(crate) fn read_search(text: &str, asked: &Asked) -> Result<Search, Vec<Problem>> {
+    let request: SearchRequest =
+        serde_json::from_str(text).map_err(|e| vec![Problem::new("search", e.to_string())])?;
+    let mut cards = asked.card.iter().cloned().collect::<Vec<_>>();
+    if !request.gpus.is_empty() {
+        cards = request.gpus.iter().map(|name| card(name)).collect::<Result<_, _>>()?;
+    }
+    if cards.is_empty() {
+        return Err(vec![Problem::new("search", "no card is named").hint("name some in `gpus`")]);
+    }
+    let own = |list: Vec<Precision>| if list.is_empty() { vec![asked.plan.precision] } else { list };
+    let mut optimizers = request.optimizers;
+    if optimizers.is_empty() {
+        optimizers.push(asked.plan.optimizer.clone());
+    }
+    let (mut plans, mut warnings) = (Vec::new(), asked.warnings.clone());
+    for precision in own(request.precisions.into_iter().map(Into::into).collect()) {
+        for optimizer in &optimizers {
+            let mut plan = Plan { precision, optimizer: optimizer.clone(), ..asked.plan.clone() };
+            warnings.extend(
+                plan.settle(Some(asked.plan.optimizer_impl).filter(|_| *optimizer == asked.plan.optimizer)),
+            );
+            plans.push(plan);
+        }
+    }
+    warnings.sort();
+    warnings.dedup();
+    let axis = request.max.as_deref().map_or(Axis::Batch, Axis::parse);
+    Ok(Search { cards, plans, axis, warnings })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What the parts of the page read of it.
 
 use super::{Page, Pinned};
+use crate::parts::matrix::Rows;
 use crate::protocol::{Details, Facts};
 use crate::state::{Source, State};
 use std::rc::Rc;
@@ -21,6 +22,15 @@ impl Page {
 
     pub(crate) fn curve(&self) -> &Rc<Vec<(u64, u64)>> {
         &self.curve
+    }
+
+    pub(crate) fn matrix_wanted(&self) -> bool {
+        self.matrix_wanted
+    }
+
+    /// The rows of the matrix as far as they are known.
+    pub(crate) fn rows(&self) -> Rc<Rows> {
+        if self.matrix.0 == self.any_card() { self.matrix.1.clone() } else { Rc::default() }
     }
 
     /// The largest batch of the plan as it is now, where it is known.

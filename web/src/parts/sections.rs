@@ -1,6 +1,6 @@
 //! The pictures and tables below the answer.
 
-use super::{bar, compare, curve, layers, share, timeline, treemap};
+use super::{bar, compare, curve, layers, matrix, share, timeline, treemap};
 use crate::draw::tree;
 use crate::page::{Msg, Page};
 use crate::protocol::{Details, Head};
@@ -36,6 +36,11 @@ pub(crate) fn all(page: &Page, ctx: &Context<Page>, head: &Rc<Head>) -> Html {
                         capacity={device.as_ref().map_or(0, |d| d.usable().0)}
                         card={device.as_ref().map_or_else(|| "the card".to_owned(), super::answer::short)} largest={page.largest().flatten()} {width} />
                 </section>
+            }
+            if page.largest().flatten().is_some() {
+                <matrix::Matrix cards={matrix::cards(&page.state().gpu)} rows={page.rows()} wanted={page.matrix_wanted()}
+                    gpu={page.state().gpu.clone()} precision={page.state().precision.clone()}
+                    on_want={link.callback(|()| Msg::Matrix)} edit={link.callback(Msg::Edited)} />
             }
             if let Some(details) = page.details() {
                 <Modules details={details.clone()} selected={page.selected()} on_select={link.callback(Msg::Selected)} {width} />

@@ -125,6 +125,38 @@ export interface Inspection {
   warnings: string[];
 }
 
+/** What is searched for beside a plan. */
+export interface Search {
+  /** Names, sizes, slices; the plan's card where none is given. */
+  gpus?: string[];
+  precisions?: Precision[];
+  optimizers?: string[];
+  /** `batch`, `image`, `seq` or a named size. */
+  max?: string;
+}
+
+/** `memfit fit --format json`. */
+export interface Fits {
+  model: string;
+  axis: string;
+  batch_size: number | null;
+  results: {
+    gpu: string;
+    precision: Precision;
+    optimizer: string;
+    max_batch_size?: number;
+    max_size: number;
+    safe_size: number;
+    device_bytes: number;
+    usable_bytes: number;
+    capacity_bytes: number;
+    monotone: boolean;
+    model_ends: boolean;
+  }[];
+  smallest: { precision: Precision; optimizer: string; gpu: string }[];
+  warnings: string[];
+}
+
 /** `memfit gpus --format json`. */
 export interface Gpus {
   gpus: {
