@@ -1,8 +1,8 @@
 // Files: every number on the page is the command line's; damaged and huge files; nothing freezes and nothing is uploaded.
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
-import { closeSync, ftruncateSync, mkdirSync, openSync, readFileSync, rmSync, writeSync } from "node:fs";
-import { join } from "node:path";
+import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readFileSync, readdirSync, rmSync, writeSync } from "node:fs";
+import { basename, join } from "node:path";
 import { browser, choose, command, download, drop, estimate, model, open, root, serve, verdict } from "./site.js";
 
 let site, chromium;
@@ -14,14 +14,24 @@ after(async () => {
   site?.stop();
 });
 
-for (const name of ["resnet50.ts_train.onnx", "gpt.dyn_train.onnx", "vit.ts_eval_b1.onnx", "lstm.ts_train.onnx"]) {
+const keras = join(root, "../shared/corpus/keras");
+const files = ["resnet50.ts_train.onnx", "gpt.dyn_train.onnx", "vit.ts_eval_b1.onnx", "lstm.ts_train.onnx"].map(model);
+for (const kind of [".keras", ".json", ".h5"]) {
+  const found = existsSync(keras) ? readdirSync(keras).filter((file) => file.endsWith(kind) && file !== "index.json") : [];
+  if (found.length > 0) files.push(join(keras, found[0]));
+  else console.log(`no ${kind} file lies beside this repository; that format is not dropped`);
+}
+for (const path of files) {
+  const name = basename(path);
   test(`${name}: the page's JSON is the command line's, byte for byte`, async () => {
     const context = await chromium.newContext();
     const page = await open(context, site.address);
-    await choose(page, model(name));
+    await choose(page, path);
     await verdict(page);
+    await estimate(page);
     const words = (await page.locator(".command code").innerText()).split(" ").slice(2);
-    const typed = command("estimate", model(name), ...words.slice(1), "--format", "json");
+    const typed = command("estimate", path, ...words.slice(1), "--format", "json");
+    assert.ok(words.includes("--gpu"));
     assert.equal(await download(page, "JSON"), typed);
     assert.deepEqual(page.errors, []);
     await context.close();
@@ -78,7 +88,7 @@ test("a file of several GiB opens in a blink", async () => {
     const took = Date.now() - begin;
     console.log(`5 GiB: ${took} ms`);
     assert.ok(took < 3000, `${took} ms`);
-    assert.equal(await download(page, "JSON"), command("estimate", path, "-b", "32", "--format", "json"));
+    assert.equal(await download(page, "JSON"), command("estimate", path, "-b", "32", "--gpu", "rtx-4090", "--format", "json"));
     await context.close();
   } finally {
     rmSync(path);

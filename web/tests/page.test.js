@@ -2,7 +2,7 @@
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { axe, browser, choose, estimate, model, open, serve, shots, verdict } from "./site.js";
+import { axe, browser, command, estimate, model, open, serve, shots, verdict } from "./site.js";
 
 let site, chromium;
 before(async () => {
@@ -163,6 +163,22 @@ test("the timeline, the treemap and the table speak of the same layers", async (
   await page.locator(".layers tbody tr").nth(3).hover();
   await page.locator(".treemap .selected").first().waitFor();
   assert.equal(await page.locator(".layers tbody tr").filter({ hasNotText: "layer4" }).count(), 0);
+  await context.close();
+});
+
+test("the matrix fills, and a cell takes its card, precision and batch", async () => {
+  const { context, page } = await resnet();
+  await page.getByRole("button", { name: "Fill the matrix" }).click();
+  const cell = page.getByRole("row", { name: /^A100 .*80/ }).getByRole("button").nth(1);
+  await cell.waitFor({ timeout: 60_000 });
+  const size = Number((await cell.innerText()).replace(",", ""));
+  await cell.click();
+  await estimate(page);
+  assert.equal(await page.locator("#precision").inputValue(), "mixed-bf16");
+  assert.match(await page.locator("#answer-title").innerText(), new RegExp(`A100.*: ${size.toLocaleString("en")}\\b`));
+  assert.match(await verdict(page), /(fits|is tight)/);
+  const typed = JSON.parse(command("fit", model("resnet50.ts_train.onnx"), "--gpu", "a100-80gb", "--precision", "mixed-bf16", "--format", "json"));
+  assert.equal(size, typed.results[0].max_batch_size);
   await context.close();
 });
 
