@@ -359,7 +359,7 @@ impl<'a> Nodes<'a> {
     fn reference(&self, name: &str, node: Option<u64>, tensor: Option<u64>) -> Result<Reference, String> {
         let layer =
             *self.by_name.get(name).ok_or_else(|| format!("it reads from `{name}`, which is no layer"))?;
-        let index = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok()).filter(|n| *n < 1 << 32);
+        let index = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok()).filter(|n| *n < 1 << 31);
         match (index(node), index(tensor)) {
             (Some(node), Some(tensor)) if tensor < MAX_OUTPUTS => Ok(Reference { layer, node, tensor }),
             _ => Err(format!("it reads from `{name}` by numbers that are none")),
