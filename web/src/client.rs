@@ -16,7 +16,7 @@ impl Ask {
         match self {
             Ask::Open { .. } => 0,
             Ask::Estimate { .. } => 1,
-            Ask::Export { .. } => 2,
+            Ask::Export { .. } | Ask::Explain { .. } => 2,
             Ask::Largest { .. } => 3,
             Ask::Details { .. } => 4,
             Ask::Curve { .. } => 5,

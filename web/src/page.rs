@@ -42,6 +42,8 @@ pub(crate) enum Msg {
     /// A layer was pointed at, by its path; empty for none.
     Selected(String),
     Pinned(bool),
+    /// A log was pasted.
+    Log(String),
     /// The matrix is wanted.
     Matrix,
     /// The plan that was kept is wanted back.
@@ -91,6 +93,8 @@ pub(crate) struct Page {
     problems: Rc<Vec<Problem>>,
     selected: AttrValue,
     pinned: Option<Pinned>,
+    /// What was said of the last log.
+    explained: Option<String>,
     width: u32,
     quiet: Option<Timer>,
     _listeners: browser::Listeners,
@@ -130,6 +134,7 @@ impl Component for Page {
             problems: Rc::default(),
             selected: AttrValue::default(),
             pinned: None,
+            explained: None,
             width: browser::picture_width(),
             quiet: None,
             _listeners: listeners,
@@ -189,6 +194,10 @@ impl Component for Page {
                     state: self.state.clone(),
                     head,
                 });
+            }
+            Msg::Log(log) => {
+                self.ask(Ask::Explain { log, plan: self.state.plan() });
+                return false;
             }
             Msg::Matrix => {
                 self.matrix_wanted = true;
@@ -297,6 +306,7 @@ impl Page {
                 self.curve = Rc::new(points);
                 self.ask_row();
             }
+            Said::Explained(text) => self.explained = Some(text),
             Said::Exported { format, text } => {
                 let name = self.facts.as_ref().map_or("model", |f| &f.name);
                 browser::download(name, format, &text);

@@ -8,6 +8,7 @@ pub(crate) mod curve;
 pub(crate) mod drop;
 pub(crate) mod fields;
 pub(crate) mod layers;
+pub(crate) mod log;
 pub(crate) mod matrix;
 pub(crate) mod notes;
 pub(crate) mod sections;

@@ -25,6 +25,8 @@ pub(crate) enum Ask {
     Row { plan: String, precision: String, gpus: Vec<String> },
     /// The peaks at these batch sizes.
     Curve { plan: String, batches: Vec<u64> },
+    /// Why the run of a log died.
+    Explain { log: String, plan: String },
     /// The result in one of the command line's formats.
     Export { plan: String, format: Format },
 }
@@ -80,6 +82,7 @@ pub(crate) enum Said {
         sizes: Vec<u64>,
     },
     Curve(Vec<(u64, u64)>),
+    Explained(String),
     Exported {
         format: Format,
         text: String,

@@ -11,7 +11,7 @@ use memfit_engine::{Category, Estimate, EventKind, Phase, Plan, Timeline, Verdic
 use memfit_graph::{Bytes, Dim, batch_symbol};
 use memfit_report::{json, text};
 use memfit_wasm::javascript::Slices;
-use memfit_wasm::{Asked, Opened, read_request_for};
+use memfit_wasm::{Asked, Opened, explain_text, read_request_for};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wasm_bindgen::prelude::*;
@@ -74,6 +74,7 @@ impl Desk {
             }
             Ask::Largest { plan } => Said::Largest(self.largest(&plan)?),
             Ask::Curve { plan, batches } => Said::Curve(self.curve(&plan, &batches)?),
+            Ask::Explain { log, plan } => Said::Explained(self.explain(&log, &plan)),
             Ask::Export { plan, format } => {
                 let estimate = self.estimate(&plan)?;
                 let text = match format {
@@ -87,6 +88,20 @@ impl Desk {
 
     fn opened(&self) -> Result<&Opened, Vec<Problem>> {
         self.opened.as_ref().ok_or_else(|| vec![problem("model", "no model is open")])
+    }
+
+    /// With the open model's estimates beside it, where there is one.
+    fn explain(&self, log: &str, plan: &str) -> String {
+        let (Some(opened), Ok(mut asked)) = (&self.opened, self.asked(plan)) else {
+            return explain_text(log, None);
+        };
+        explain_text(
+            log,
+            Some(&mut |batch| {
+                asked.binding.batch = Some(batch);
+                opened.estimate(&asked).ok()
+            }),
+        )
     }
 
     fn asked(&self, plan: &str) -> Result<Asked, Vec<Problem>> {

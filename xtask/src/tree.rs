@@ -24,7 +24,14 @@ const RULES: &[Rule] = &[
     Rule {
         package: "memfit-wasm",
         core: true,
-        may_use: &["memfit-graph", "memfit-onnx", "memfit-keras", "memfit-engine", "memfit-report"],
+        may_use: &[
+            "memfit-graph",
+            "memfit-onnx",
+            "memfit-keras",
+            "memfit-engine",
+            "memfit-explain",
+            "memfit-report",
+        ],
     },
     Rule {
         package: "memfit",

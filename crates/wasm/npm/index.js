@@ -1,5 +1,5 @@
 // For browsers and bundlers: the module lies beside this file, and bundlers understand how it is named.
-import init, { open, version } from "./memfit.js";
+import init, { explainJson, gpus, gpusJson, open, version } from "./memfit.js";
 
 let started;
 
@@ -9,4 +9,4 @@ export function load(module) {
   return started;
 }
 
-export { open, version };
+export { explainJson, gpus, gpusJson, open, version };

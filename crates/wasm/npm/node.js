@@ -1,7 +1,7 @@
 // For Node: the module is read from the disk, and a path is opened slice by slice.
 import { closeSync, fstatSync, openSync, readFileSync, readSync } from "node:fs";
 import { basename } from "node:path";
-import { initSync, open as openSource, version } from "./memfit.js";
+import { explainJson, gpus, gpusJson, initSync, open as openSource, version } from "./memfit.js";
 
 let started = false;
 
@@ -28,4 +28,4 @@ export function open(source, name) {
   }
 }
 
-export { version };
+export { explainJson, gpus, gpusJson, version };

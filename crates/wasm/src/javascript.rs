@@ -50,6 +50,12 @@ pub fn gpus() -> Result<JsValue, JsValue> {
     JSON::parse(&gpus_json())
 }
 
+/// Why the run of a log ran out of memory, as `memfit explain --format json` writes it.
+#[wasm_bindgen(js_name = explainJson)]
+pub fn explain_json(log: &str) -> String {
+    crate::explain_json(log)
+}
+
 /// A model whose structure has been read.
 #[wasm_bindgen]
 pub struct Model(Opened);

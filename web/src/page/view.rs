@@ -1,7 +1,7 @@
 //! The page from top to bottom: the model, the answer, the controls, the pictures.
 
 use super::{Msg, Page};
-use crate::parts::{answer, controls, drop, notes, sections};
+use crate::parts::{answer, controls, drop, log, notes, sections};
 use crate::protocol::Problem;
 use yew::prelude::*;
 
@@ -27,6 +27,7 @@ pub(super) fn page(page: &Page, ctx: &Context<Page>) -> Html {
                 { model(page, ctx) }
                 { problems(&page.problems) }
                 { result(page, ctx) }
+                <log::Log explained={page.explained.clone()} on_log={link.callback(Msg::Log)} />
             </main>
             <footer>
                 <p>{"Everything is computed in this browser. No file is uploaded and nothing is sent anywhere: the page has no server."}</p>
