@@ -3,6 +3,7 @@
 mod allocator;
 mod binding;
 mod gpu;
+mod life;
 mod plan;
 mod typed;
 
@@ -10,6 +11,7 @@ use crate::output::Color;
 pub(crate) use binding::{ModelArgs, SizeArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use gpu::{GpuArgs, GpusArgs};
+pub(crate) use life::LifeArgs;
 use memfit_report::Depth;
 pub(crate) use plan::PlanArgs;
 use std::path::PathBuf;
@@ -101,6 +103,8 @@ pub(crate) struct EstimateArgs {
     pub(crate) plan: PlanArgs,
     #[command(flatten)]
     pub(crate) gpu: GpuArgs,
+    #[command(flatten)]
+    pub(crate) life: LifeArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
     /// Fold layers to this many components of their path: a number, `auto` (as many as fit) or `all`

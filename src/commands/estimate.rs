@@ -3,7 +3,8 @@
 use crate::args::{EstimateArgs, Format};
 use crate::failure::Failure;
 use crate::{Finding, load, output};
-use memfit_engine::{Model, Verdict};
+use memfit_engine::{Companion, Life, Mode, Model, Plan, Scenario, Verdict};
+use memfit_graph::Binding;
 use memfit_report::{json, text};
 
 /// Estimates the step and writes it as asked.
@@ -20,6 +21,11 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
     estimate.warnings.extend(loaded.model.warnings.iter().map(ToString::to_string));
     estimate.warnings.extend(plan_warnings);
     estimate.warnings.extend(args.gpu.warnings());
+    if let Some(life) = args.life.life() {
+        let (scenario, warnings) = scenario(args, &life, &model, &binding, &plan).map_err(|f| *f)?;
+        estimate.warnings.extend(warnings);
+        estimate.scenario = Some(scenario);
+    }
     let fits = estimate.fit.as_ref().is_none_or(|fit| fit.verdict != Verdict::DoesNotFit);
     output::print(&match args.format.format {
         Format::Json => json::estimate(&estimate),
@@ -34,4 +40,45 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
         }
     })?;
     Ok(Finding::fine_if(fits))
+}
+
+/// The parts of the process around the step, with a warning where another part than the step is the largest.
+fn scenario(
+    args: &EstimateArgs,
+    life: &Life,
+    model: &Model,
+    binding: &Binding,
+    plan: &Plan,
+) -> Result<(Scenario, Vec<String>), Box<Failure>> {
+    let trained = args.life.with.iter().map(|path| (path, plan.mode));
+    let frozen = args.life.with_frozen.iter().map(|path| (path, Mode::Infer));
+    let mut others = Vec::new();
+    for (path, mode) in trained.chain(frozen) {
+        let loaded = load::load_with(path, &args.model.sizes).map_err(Box::new)?;
+        let (own, _) = args.plan.plan(loaded.framework()).map_err(Box::new)?;
+        let other = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
+        others.push((loaded.name, other, Plan { mode, ..own }));
+    }
+    let companions: Vec<Companion<'_>> = others
+        .iter()
+        .map(|(name, model, plan)| Companion {
+            model,
+            name,
+            // Named sizes are this model's; the batch is the process's.
+            binding: Binding { batch: args.model.sizes.batch_size, ..Binding::default() },
+            plan: plan.clone(),
+        })
+        .collect();
+    let scenario = model
+        .scenario(binding, plan, life, &companions)
+        .map_err(|problems| Box::new(Failure::of_file(&args.model.file.display().to_string(), problems)))?;
+    let step = scenario.stretches.iter().position(|s| matches!(&*s.name, "train step" | "inference"));
+    let warnings = match scenario.largest() {
+        Some(largest) if Some(scenario.worst) != step => vec![format!(
+            "the process holds the most in {}, not in the step that the tables below are about",
+            largest.name
+        )],
+        _ => Vec::new(),
+    };
+    Ok((scenario, warnings))
 }

@@ -152,6 +152,8 @@ pub struct Estimate {
     pub fit: Option<Fit>,
     /// What autograd holds at the end of forward, parameters excluded.
     pub saved_for_backward: Bytes,
+    /// The parts of the process around the step, where they were asked for.
+    pub scenario: Option<crate::Scenario>,
     /// One row a layer, in forward order.
     pub layers: Vec<LayerRow>,
     /// The largest tensors alive at the peak, largest first.

@@ -19,6 +19,7 @@ mod plan;
 mod range;
 pub mod recompose;
 mod replay;
+mod scenario;
 mod sizes;
 mod timeline;
 
@@ -26,4 +27,5 @@ pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak
 pub use model::{Model, SavedBy};
 pub use placement::{Fit, Shortage, Verdict};
 pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
+pub use scenario::{Companion, Life, Scenario, Stretch};
 pub use timeline::{Category, Event, EventKind, Phase, Search, Storage, StorageId, Timeline};

@@ -143,6 +143,7 @@ impl Model {
             context,
             fit,
             saved_for_backward,
+            scenario: None,
             layers,
             largest: replayed.largest.into_iter().take(LARGEST).collect(),
             timeline: step.timeline,
@@ -150,6 +151,16 @@ impl Model {
             assumptions: step.assumptions,
             warnings: prepared.report.findings.iter().map(|f| f.message.clone()).collect(),
         })
+    }
+
+    /// The bytes of the model's outputs.
+    pub(crate) fn output_bytes(&self, binding: &Binding) -> Result<Bytes, Vec<Problem>> {
+        let inferred = infer(&self.prepared.graph, binding)?;
+        let bytes = |id: &memfit_graph::TensorId| {
+            let elements = inferred.shape(*id)?.upper()?.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
+            Some(inferred.dtype(*id).size_of(elements))
+        };
+        Ok(self.prepared.graph.outputs.iter().filter_map(bytes).sum())
     }
 
     /// One step under the plan.

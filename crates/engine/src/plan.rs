@@ -170,6 +170,20 @@ impl Plan {
         if self.master_weights && self.precision.model_dtype() == DType::Float32 {
             warnings.push("--master-weights does nothing: the weights are float32 already".into());
         }
+        if self.framework == Framework::Tensorflow {
+            let without = [
+                (asked.is_some(), "--optimizer-impl", "Keras has one implementation of each optimizer"),
+                (
+                    self.checkpoint != Checkpoint::None,
+                    "--checkpoint",
+                    "nothing is recomputed in TensorFlow's step",
+                ),
+                (self.keep_gradients, "--keep-gradients", "a gradient lives until its update"),
+                (self.master_weights, "--master-weights", "variables are float32 under a mixed policy"),
+            ];
+            let nothing = without.into_iter().filter(|(set, ..)| *set);
+            warnings.extend(nothing.map(|(_, flag, why)| format!("{flag} does nothing: {why}")));
+        }
         warnings
     }
 }

@@ -46,11 +46,40 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     fit: Option<Fit<'a>>,
     saved_for_backward_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scenario: Option<Life<'a>>,
     layers: Vec<Layer<'a>>,
     largest: Vec<Tensor<'a>>,
     unknown: &'a [String],
     assumptions: &'a [String],
     warnings: &'a [String],
+}
+
+/// The parts of the process around the step.
+#[derive(Serialize)]
+struct Life<'a> {
+    worst: &'a str,
+    allocated_bytes: u64,
+    phases: Vec<Stretch<'a>>,
+}
+
+#[derive(Serialize)]
+struct Stretch<'a> {
+    name: &'a str,
+    allocated_bytes: u64,
+}
+
+fn life(scenario: &memfit_engine::Scenario) -> Life<'_> {
+    let stretch = |s: &memfit_engine::Stretch| s.allocated.0;
+    Life {
+        worst: scenario.largest().map_or("", |s| &s.name),
+        allocated_bytes: scenario.largest().map_or(0, stretch),
+        phases: scenario
+            .stretches
+            .iter()
+            .map(|s| Stretch { name: &s.name, allocated_bytes: s.allocated.0 })
+            .collect(),
+    }
 }
 
 #[derive(Serialize)]
@@ -233,6 +262,7 @@ fn document(e: &Estimate) -> Document<'_> {
         context: e.context.iter().map(item).collect(),
         fit: e.fit.as_ref().map(fit),
         saved_for_backward_bytes: e.saved_for_backward.0,
+        scenario: e.scenario.as_ref().map(life),
         layers: e.layers.iter().map(layer).collect(),
         largest: e.largest.iter().map(tensor).collect(),
         unknown: &e.unknown,

@@ -62,6 +62,7 @@ pub(crate) fn estimate() -> Estimate {
         context: context::context(&Device::unknown(), Framework::Pytorch),
         fit: None,
         saved_for_backward: layers.iter().map(|l| l.saved_bytes).sum(),
+        scenario: None,
         layers,
         largest: vec![
             live("/features.2/Conv_output_0", "features.2", Category::Activation, 4_194_304),

@@ -40,12 +40,27 @@ pub fn estimate(e: &Estimate, options: &Options) -> String {
     out.push('\n');
     peak::write(&mut out, e, options.width);
     fit::write(&mut out, e, options.width);
+    scenario(&mut out, e);
     layers::write(&mut out, e, &options);
     layers::write_tensors(&mut out, e, &options);
     unknown(&mut out, e, options.width);
     list(&mut out, "Warnings", WARN, &e.warnings, options.width);
     list(&mut out, "Assumptions", HEAD, &e.assumptions, options.width);
     out
+}
+
+/// The parts of the process around the step.
+fn scenario(out: &mut String, e: &Estimate) {
+    let Some(scenario) = &e.scenario else { return };
+    out.push_str(&format!("\n{HEAD}The whole process{HEAD:#}\n"));
+    let width = scenario.stretches.iter().map(|s| s.name.len()).max().unwrap_or(0);
+    let unit = amounts::Unit::of(scenario.largest().map_or_else(Default::default, |s| s.allocated));
+    for (i, stretch) in scenario.stretches.iter().enumerate() {
+        let size = format!("{} {}", unit.text(unit.round(stretch.allocated)), unit.name());
+        let name = printable(&stretch.name);
+        let mark = if i == scenario.worst { "  largest" } else { "" };
+        out.push_str(&format!("  {name:<width$}  {size:>12}{mark}\n"));
+    }
 }
 
 fn header(e: &Estimate, width: usize) -> String {

@@ -1,0 +1,194 @@
+//! The life of a process around its training step: what is built before, what runs between steps, what else is alive.
+//!
+//! Each phase has a peak of its own; the largest is what must fit. Validation and prediction run forward alone, while weights
+//! and optimizer state stay where they are (keras/src/trainers/trainer.py, `evaluate` inside of `fit`; a PyTorch loop under
+//! `no_grad`). Batches that a pipeline puts on the device ahead of their step (`prefetch_to_device`, pinned copies with
+//! `non_blocking=True`) are whole batches. A model that a notebook cell made and nobody let go of keeps its weights and
+//! optimizer state, and so does any other model of the same process between its own steps.
+
+use crate::{Category, EventKind, Mode, Model, Phase, Plan, Timeline};
+use memfit_graph::{Binding, Bytes, Problem};
+
+/// What happens in the process beside the step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Life {
+    /// The batch size of validation, where there is one.
+    pub validation_batch: Option<u64>,
+    /// Batches that are on the device before their step.
+    pub prefetch: u32,
+    /// Batches whose predictions are all kept on the device.
+    pub predict_batches: u32,
+    /// Models of earlier runs that are still alive.
+    pub stale_models: u32,
+}
+
+/// Another model of the same process, with its own plan.
+pub struct Companion<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// What it is called by.
+    pub name: &'a str,
+    /// Its open sizes.
+    pub binding: Binding,
+    /// How it is trained, or only run.
+    pub plan: Plan,
+}
+
+/// One part of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// What it is: `train step`, `validation`.
+    pub name: String,
+    /// The most bytes that live tensors hold in it.
+    pub allocated: Bytes,
+}
+
+/// All parts of the process, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scenario {
+    /// In order.
+    pub stretches: Vec<Stretch>,
+    /// Index of the largest.
+    pub worst: usize,
+}
+
+impl Scenario {
+    /// The largest part.
+    pub fn largest(&self) -> Option<&Stretch> {
+        self.stretches.get(self.worst)
+    }
+}
+
+/// What a model holds before a step, and at its highest point.
+struct Held {
+    weights: Bytes,
+    optimizer: Bytes,
+    batch: Bytes,
+    peak: Bytes,
+}
+
+impl Held {
+    fn at_rest(&self) -> Bytes {
+        self.weights + self.optimizer
+    }
+}
+
+fn held(model: &Model, binding: &Binding, plan: &Plan) -> Result<Held, Vec<Problem>> {
+    let estimate = model.estimate(binding, plan)?;
+    let sum = |of: &[Category]| set_up(&estimate.timeline, of);
+    Ok(Held {
+        weights: sum(&[Category::Parameter, Category::Buffer]),
+        optimizer: sum(&[Category::OptimizerState]),
+        batch: sum(&[Category::Input]),
+        peak: estimate.peak.allocated,
+    })
+}
+
+/// What is there before the step, of these categories.
+fn set_up(timeline: &Timeline, of: &[Category]) -> Bytes {
+    let before = timeline.events.iter().take_while(|e| e.phase == Phase::Setup);
+    let made = before.filter(|e| e.kind == EventKind::Allocate);
+    made.map(|e| &timeline.storages[e.storage.0 as usize])
+        .filter(|s| of.contains(&s.category))
+        .map(|s| s.bytes)
+        .sum()
+}
+
+/// `times` as much.
+fn times(bytes: Bytes, times: u32) -> Bytes {
+    Bytes(bytes.0.saturating_mul(u64::from(times)))
+}
+
+impl Model {
+    /// The parts of a process that trains this model as `plan` says, others beside it.
+    ///
+    /// # Errors
+    /// As [`Model::estimate`].
+    pub fn scenario(
+        &self,
+        binding: &Binding,
+        plan: &Plan,
+        life: &Life,
+        others: &[Companion<'_>],
+    ) -> Result<Scenario, Vec<Problem>> {
+        let own = held(self, binding, plan)?;
+        let others: Vec<(&str, Held)> = others
+            .iter()
+            .map(|o| Ok((o.name, held(o.model, &o.binding, &o.plan)?)))
+            .collect::<Result<_, Vec<Problem>>>()?;
+        let stale = times(own.at_rest(), life.stale_models);
+        let beside = others.iter().map(|(_, held)| held.at_rest()).sum::<Bytes>() + stale;
+        let mut scenario = Scenario::default();
+        let mut add = |name: String, allocated| scenario.stretches.push(Stretch { name, allocated });
+        add("build".into(), own.weights + beside);
+        let training = plan.mode == Mode::Train;
+        if training {
+            add("optimizer state".into(), own.at_rest() + beside);
+        }
+        let name = if training { "train step" } else { "inference" };
+        add(name.into(), own.peak + beside + times(own.batch, life.prefetch));
+        let infer = Plan { mode: Mode::Infer, ..plan.clone() };
+        if let Some(batch) = life.validation_batch {
+            let binding = Binding { batch: Some(batch), ..binding.clone() };
+            let forward = held(self, &binding, &infer)?;
+            let ahead = times(forward.batch, life.prefetch);
+            add(format!("validation, batch {batch}"), forward.peak + own.optimizer + beside + ahead);
+        }
+        if life.predict_batches > 0 {
+            let forward = held(self, binding, &infer)?;
+            let outputs = times(self.output_bytes(binding)?, life.predict_batches.saturating_sub(1));
+            add(
+                format!("predict, {} batches kept", life.predict_batches),
+                forward.peak + own.optimizer + beside + outputs,
+            );
+        }
+        for (name, held) in &others {
+            let rest = beside - held.at_rest() + own.at_rest();
+            add(format!("step of {name}"), held.peak + rest);
+        }
+        let largest = scenario.stretches.iter().map(|s| s.allocated).max();
+        scenario.worst = scenario.stretches.iter().position(|s| Some(s.allocated) == largest).unwrap_or(0);
+        Ok(scenario)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::{Attributes, DType, Graph, Role, Shape, Type};
+
+    fn dense(name: &str) -> Model {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([8, 1024])), Role::Input);
+        g.inputs = vec![x];
+        let w = g.add_tensor("w", Type::tensor(DType::Float32, Shape::from([1024, 1024])), Role::Initializer);
+        let y = g.push("MatMul", Attributes::default(), &[x, w], "y").unwrap();
+        g.outputs = vec![y];
+        Model::new(g, name, "onnx", 1)
+    }
+
+    #[test]
+    fn the_largest_part_is_named() {
+        let (model, other) = (dense("a"), dense("b"));
+        let (binding, plan) = (Binding::default(), Plan::default());
+        let life = Life { validation_batch: Some(65_536), prefetch: 2, predict_batches: 3, stale_models: 1 };
+        let teacher = Companion {
+            model: &other,
+            name: "teacher",
+            binding: binding.clone(),
+            plan: Plan { mode: Mode::Infer, ..plan.clone() },
+        };
+        let scenario = model.scenario(&binding, &plan, &life, &[teacher]).unwrap();
+        let at =
+            |name: &str| scenario.stretches.iter().find(|s| s.name.starts_with(name)).unwrap().allocated.0;
+        // Weights of 4 MiB; Adam's moments are two more, and a model of an earlier run has all three.
+        let mib = 1 << 20;
+        assert_eq!(at("build"), (4 + 12 + 4) * mib);
+        assert_eq!(at("optimizer state") - at("build"), 8 * mib);
+        let alone = model.estimate(&binding, &plan).unwrap().peak.allocated.0;
+        assert_eq!(at("train step"), alone + 16 * mib + 2 * (8 * 1024 * 4));
+        // The teacher's weights and activations, what the student keeps, and as much of the earlier run.
+        assert_eq!(at("step of teacher"), (4 + 12 + 12) * mib + 2 * (8 * 1024 * 4));
+        assert_eq!(scenario.largest().unwrap().name, "validation, batch 65536");
+    }
+}

@@ -1,0 +1,43 @@
+//! What happens in the process beside the step.
+
+use clap::Args;
+use memfit_engine::Life;
+use std::path::PathBuf;
+
+/// Flags of the process around the step.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Process")]
+pub(crate) struct LifeArgs {
+    /// Validation runs between steps, with this batch size
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    validation_batch: Option<u64>,
+    /// Batches that a pipeline puts on the device ahead of their step
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    prefetch_to_device: u32,
+    /// Batches whose predictions are all kept on the device
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    predict_batches: u32,
+    /// Models of earlier runs that are still alive, as in a notebook
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    stale_models: u32,
+    /// Another model that is alive in the same process, trained the same way: the other half of a GAN; may be repeated
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) with: Vec<PathBuf>,
+    /// Another model that is only run: a teacher, a reference; may be repeated
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) with_frozen: Vec<PathBuf>,
+}
+
+impl LifeArgs {
+    /// What the flags mean; nothing where none was typed.
+    pub(crate) fn life(&self) -> Option<Life> {
+        let life = Life {
+            validation_batch: self.validation_batch,
+            prefetch: self.prefetch_to_device,
+            predict_batches: self.predict_batches,
+            stale_models: self.stale_models,
+        };
+        let alone = self.with.is_empty() && self.with_frozen.is_empty();
+        (life != Life::default() || !alone).then_some(life)
+    }
+}
