@@ -55,6 +55,19 @@ fn what_a_file_does_not_say_is_asked_for_and_taken() {
     assert!(told["unknown"].to_string().contains("Scale"), "{}", told["unknown"]);
     let untold = memfit(&["estimate", &custom, "-b", "2", "--format", "json"]).json();
     assert!(untold["warnings"].to_string().contains("--layer scale:params"), "{}", untold["warnings"]);
+    let other = memfit(&[
+        "inspect",
+        &custom,
+        "--layer",
+        "Scale:params=64",
+        "--layer",
+        "shift:params=1",
+        "--format",
+        "json",
+    ])
+    .json();
+    assert_eq!(other["warnings"].as_array().unwrap().len(), 1, "{}", other["warnings"]);
+    assert!(other["warnings"].to_string().contains("--layer shift"), "{}", other["warnings"]);
     fails(&memfit(&["estimate", &custom, "--layer", "scale"]), &["--layer", "shape=7x7x64"]);
 }
 

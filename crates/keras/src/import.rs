@@ -1,6 +1,5 @@
 //! From the text of a config to a graph.
 
-use crate::Model;
 use crate::builder::Builder;
 use crate::container::Text;
 use crate::layer::Keras;
@@ -8,6 +7,7 @@ use crate::model::{Model as Structure, keras_of};
 use crate::object::Object;
 use crate::options::Options;
 use crate::reader::{Reader, Shared};
+use crate::{LayerSummary, Model};
 use memfit_graph::Problem;
 use serde_json::Value;
 
@@ -31,6 +31,8 @@ pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Proble
     if !builder.problems.is_empty() {
         return Err(builder.problems);
     }
+    let unused = options.layers.keys().filter(|key| !is_named(key, &builder.summaries));
+    let unused: Vec<Problem> = unused.map(|key| no_such_layer(key)).collect();
     let custom: Vec<String> =
         builder.uncounted.iter().map(|(path, class)| format!("{path} ({class})")).collect();
     let version = text.version.as_deref().or_else(|| root.get("keras_version").and_then(Value::as_str));
@@ -44,9 +46,21 @@ pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Proble
         producer,
         keras: Some(keras),
         layers: builder.summaries,
-        warnings: custom.iter().map(|c| uncounted(c)).collect(),
+        warnings: custom.iter().map(|c| uncounted(c)).chain(unused).collect(),
         custom,
     })
+}
+
+/// Whether a layer has this path, name or class, its package left out or not.
+fn is_named(key: &str, layers: &[LayerSummary]) -> bool {
+    layers.iter().any(|l| {
+        let (name, class) = (l.path.rsplit('/').next(), l.class.rsplit('>').next());
+        l.path == key || l.class == key || name == Some(key) || class == Some(key)
+    })
+}
+
+fn no_such_layer(key: &str) -> Problem {
+    Problem::new(format!("--layer {key}"), "the model has no layer of this name or class")
 }
 
 fn uncounted(layer: &str) -> Problem {
