@@ -83,6 +83,11 @@ impl Model {
         &self.prepared.report
     }
 
+    /// The graph as the framework runs it: recomposed, with what `plan` assumes put back.
+    pub fn recomposed(&self, plan: &Plan) -> &Graph {
+        &self.prepared(plan).graph
+    }
+
     fn prepared(&self, plan: &Plan) -> &Prepared {
         if plan.assume_batchnorm {
             self.with_batchnorm.get_or_init(|| prepare(&self.source, true))

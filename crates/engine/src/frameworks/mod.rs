@@ -1,4 +1,5 @@
 //! One folder per framework profile: the rules by which it runs, keeps and frees.
 
+pub mod burn;
 pub mod pytorch;
 pub mod tensorflow;

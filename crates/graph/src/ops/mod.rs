@@ -127,7 +127,7 @@ mod legacy;
 mod rebatch;
 mod reduction;
 mod sdpa;
-mod spatial;
+pub mod spatial;
 mod support;
 #[cfg(test)]
 mod testing;

@@ -12,7 +12,7 @@ use memfit_graph::{Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place,
 use std::collections::BTreeSet;
 
 /// The loss that a script would use for these outputs, with a sentence that says why.
-pub(super) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Loss, String) {
+pub(crate) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Loss, String) {
     let Some(output) = outputs.first() else { return (Loss::None, "no output to compare".into()) };
     let same_as_input = inputs.iter().any(|(shape, dtype)| dtype.is_float() && shape == output);
     let per_sample = output.iter().skip(1).fold(1_u64, |acc, d| acc.saturating_mul(*d));

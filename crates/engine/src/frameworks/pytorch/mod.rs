@@ -26,6 +26,8 @@ use std::sync::Arc;
 use tape::{Tape, TensorRef};
 use workspace::Kernels;
 
+pub(crate) use loss::choose as choose_loss;
+
 /// One step under PyTorch's rules.
 pub(crate) struct Step {
     /// All events.

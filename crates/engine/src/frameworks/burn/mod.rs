@@ -1,0 +1,150 @@
+//! Burn 0.21: burn-autodiff over a cubecl backend (CUDA, wgpu), without kernel fusion.
+//!
+//! The model is first written as the list of Burn's functions that it calls ([`program`]); then that list is run without
+//! computing: what autodiff keeps, the order of its backward pass, which functions write into their input because nobody else
+//! holds it. `memfit validate` runs the same list on a device, so that what is run is what is predicted.
+
+mod builder;
+mod loss;
+mod lower;
+mod ops;
+mod optimizer;
+mod program;
+
+pub use ops::names as supported_operators;
+pub use optimizer::NAMES as OPTIMIZERS;
+pub use program::{
+    Binary, Compare, Fill, Instr, Kind, Prim, Program, Range, Slot, SlotType, Source, SourceKind, Unary,
+    Update, Window,
+};
+
+use crate::frameworks::pytorch;
+use crate::parameters::classify;
+use crate::{Loss, Mode, Plan, Precision};
+use builder::Calls;
+use lower::{Lower, Model};
+use memfit_graph::{DType, Graph, Inferred, Node, Problem, TensorId};
+use std::sync::Arc;
+
+/// Writes one training step of a graph as Burn's functions.
+///
+/// # Errors
+/// All operators that have no rule here, and each node that one cannot be applied to.
+pub fn program(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Program, Vec<Problem>> {
+    supported(plan)?;
+    let mut model = Model {
+        graph,
+        inferred,
+        kinds: classify(graph, inferred, &plan.freeze),
+        consumers: graph.consumers(),
+        training: plan.mode == Mode::Train,
+        slots: vec![None; graph.tensors.len()],
+    };
+    let mut program = Program::default();
+    let inputs: Arc<str> = "(inputs)".into();
+    program.layer(&inputs);
+    let live = live(graph, inferred);
+    let mut problems = Vec::new();
+    for node in graph.nodes.iter().filter(|node| is_live(node, &live, inferred)) {
+        let name = if node.scope.is_empty() { &node.name } else { &node.scope };
+        let layer = program.layer(name);
+        let calls = Calls { program: &mut program, layer };
+        let result = match ops::find(node.op.name()) {
+            Some(rule) => rule(&mut Lower { calls, model: &mut model, node }),
+            None => Err("Burn's profile has no rule for this operator".into()),
+        };
+        if let Err(message) = result {
+            let mut problem = Problem::new(&**name, message);
+            problem.op = node.op.name().to_owned();
+            problems.push(problem);
+        }
+    }
+    // What follows from an operator that is not run says nothing more.
+    let first = |p: &Problem| !p.message.ends_with("made by an operator that is not run");
+    if problems.iter().any(first) {
+        problems.retain(first);
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    for source in &mut program.sources {
+        if source.kind == SourceKind::Input {
+            source.layer = 0;
+        }
+    }
+    finish(&mut program, &mut model, plan).map_err(|message| vec![Problem::new("loss", message)])?;
+    Ok(program)
+}
+
+/// Outputs, loss and optimizer.
+fn finish(program: &mut Program, model: &mut Model<'_>, plan: &Plan) -> Result<(), String> {
+    let mut outputs = Vec::new();
+    for id in &model.graph.outputs {
+        if model.inferred.dtype(*id).is_float() {
+            outputs.push(model.slot(program, *id, 0)?);
+        }
+    }
+    program.outputs = outputs;
+    if plan.mode == Mode::Infer {
+        return Ok(());
+    }
+    let first = *program.outputs.first().ok_or("no output of floats to compare")?;
+    let mut loss = plan.loss;
+    if loss == Loss::Auto {
+        let wide = |shape: &[usize]| shape.iter().map(|d| *d as u64).collect::<Vec<u64>>();
+        let outputs: Vec<Vec<u64>> = program.outputs.iter().map(|s| wide(&program.ty(*s).shape)).collect();
+        let inputs: Vec<(Vec<u64>, DType)> = model
+            .graph
+            .inputs
+            .iter()
+            .filter_map(|id| Some((model.inferred.shape(*id)?.known()?, model.inferred.dtype(*id))))
+            .collect();
+        let (chosen, why) = pytorch::choose_loss(&outputs, &inputs);
+        loss = chosen;
+        program.assumptions.push(why);
+    }
+    let name: Arc<str> = "(loss)".into();
+    let layer = program.layer(&name);
+    program.loss = Some(loss::write(&mut Calls { program, layer }, loss, first)?);
+    optimizer::write(program, plan)
+}
+
+/// What of a plan this profile does not know.
+fn supported(plan: &Plan) -> Result<(), Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut refuse = |place: &str, message: &str| problems.push(Problem::new(place, message));
+    if plan.precision != Precision::Fp32 {
+        refuse("--precision", "Burn's profile knows fp32 alone: Burn has no autocast");
+    }
+    if plan.accumulate > 1 {
+        refuse("--accumulate", "Burn's profile knows one batch a step");
+    }
+    if plan.ema || plan.master_weights || plan.keep_gradients {
+        refuse("plan", "burn-optim keeps no averaged or master weights and drops gradients after a step");
+    }
+    if plan.checkpoint != crate::Checkpoint::None {
+        refuse("--checkpoint", "Burn's profile does not know its balanced checkpointing yet");
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Which tensors the outputs follow from, constants that were folded left out.
+fn live(graph: &Graph, inferred: &Inferred) -> Vec<bool> {
+    let mut live = vec![false; graph.tensors.len()];
+    for id in &graph.outputs {
+        live[id.index()] = true;
+    }
+    for node in graph.nodes.iter().rev() {
+        if is_live(node, &live, inferred) {
+            for id in node.inputs.iter().flatten() {
+                live[id.index()] = true;
+            }
+        }
+    }
+    live
+}
+
+fn is_live(node: &Node, live: &[bool], inferred: &Inferred) -> bool {
+    let known = |id: &TensorId| inferred.value(*id).is_some_and(|v| v.floats().is_some());
+    node.outputs.iter().flatten().any(|id| live[id.index()] && !known(id))
+}

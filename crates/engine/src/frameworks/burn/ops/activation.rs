@@ -1,0 +1,123 @@
+//! Activations. `Relu`, `Gelu` and `Sigmoid` have functions of their own in `ActivationOps`; the others are composed as
+//! burn-nn's modules and `burn_tensor::activation` compose them.
+
+use super::Family;
+use crate::frameworks::burn::builder::Refusal;
+use crate::frameworks::burn::lower::Lower;
+use crate::frameworks::burn::program::{Binary, Compare, Prim, Slot, Unary};
+use memfit_graph::ops::clip::Clip;
+use memfit_graph::ops::hard_sigmoid::HardSigmoid;
+use memfit_graph::ops::swish::Swish;
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family { names: &["Relu", "Gelu", "com.microsoft.Gelu", "Sigmoid", "Tanh"], rule: direct },
+    Family { names: &["LeakyRelu", "PRelu", "Elu", "Softplus"], rule: composed },
+    Family { names: &["Swish", "HardSwish", "HardSigmoid", "Mish"], rule: gated },
+    Family { names: &["Clip"], rule: clip },
+];
+
+/// `nn.LeakyReLU`'s own slope.
+const SLOPE: f64 = 0.01;
+
+fn direct(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let x = l.input(0)?;
+    let function = match l.node.op.name() {
+        "Relu" => Unary::Relu,
+        "Sigmoid" => Unary::Sigmoid,
+        "Tanh" => Unary::Tanh,
+        _ => Unary::Gelu,
+    };
+    let y = l.unary(function, x);
+    l.set(0, y);
+    Ok(())
+}
+
+fn composed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let x = l.input(0)?;
+    let y = match l.node.op.name() {
+        "Softplus" => {
+            let e = l.unary(Unary::Exp, x);
+            l.unary(Unary::Log1p, e)
+        }
+        "Elu" => {
+            let below = l.compare_scalar(Compare::LowerEqual, x, 0.0);
+            let e = l.unary(Unary::Exp, x);
+            let e = l.scalar(Binary::Sub, e, 1.0);
+            l.like(Prim::MaskWhere, &[x, below, e])
+        }
+        name => {
+            let below = l.compare_scalar(Compare::Lower, x, 0.0);
+            let scaled = if name == "PRelu" {
+                let slope = l.input(1)?;
+                l.binary(Binary::Mul, x, slope)?
+            } else {
+                l.scalar(Binary::Mul, x, SLOPE)
+            };
+            l.like(Prim::MaskWhere, &[x, below, scaled])
+        }
+    };
+    l.set(0, y);
+    Ok(())
+}
+
+fn gated(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let x = l.input(0)?;
+    let y = match l.node.op.name() {
+        "HardSigmoid" => {
+            let op = l.node.op.downcast::<HardSigmoid>();
+            let (alpha, beta) = op.map_or((0.2, 0.5), |op| (op.alpha, op.beta));
+            hard_sigmoid(l, x, alpha, beta)
+        }
+        "HardSwish" => {
+            let gate = hard_sigmoid(l, x, 1.0 / 6.0, 0.5);
+            l.binary(Binary::Mul, x, gate)?
+        }
+        "Mish" => {
+            let e = l.unary(Unary::Exp, x);
+            let e = l.unary(Unary::Log1p, e);
+            let gate = l.unary(Unary::Tanh, e);
+            l.binary(Binary::Mul, x, gate)?
+        }
+        _ => {
+            let alpha = l.node.op.downcast::<Swish>().map_or(1.0, |op| op.alpha);
+            let inner = if alpha == 1.0 { x } else { l.scalar(Binary::Mul, x, alpha) };
+            let gate = l.unary(Unary::Sigmoid, inner);
+            l.binary(Binary::Mul, x, gate)?
+        }
+    };
+    l.set(0, y);
+    Ok(())
+}
+
+fn hard_sigmoid(l: &mut Lower<'_, '_>, x: Slot, alpha: f64, beta: f64) -> Slot {
+    let x = l.scalar(Binary::Mul, x, alpha);
+    let x = l.scalar(Binary::Add, x, beta);
+    clamp(l, x, Some(0.0), Some(1.0))
+}
+
+/// `float_clamp_min` and `float_clamp_max` of `FloatTensorOps`: a comparison and a fill each.
+fn clamp(l: &mut Lower<'_, '_>, x: Slot, min: Option<f64>, max: Option<f64>) -> Slot {
+    // `float_clamp` is the lower of the upper bound first.
+    let mut x = x;
+    for (function, bound) in [(Compare::Lower, min), (Compare::Greater, max)] {
+        if let Some(bound) = bound {
+            let mask = l.compare_scalar(function, x, bound);
+            x = l.like(Prim::MaskFill(bound), &[x, mask]);
+        }
+    }
+    x
+}
+
+fn clip(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<Clip>().copied();
+    let bound = |l: &Lower<'_, '_>, i: usize, attribute: Option<f64>| match (l.id(i), attribute) {
+        (None, attribute) => Ok(attribute),
+        (Some(_), _) => l.number(i).map(Some).ok_or("a bound that is not known"),
+    };
+    let min = bound(l, 1, op.and_then(|op| op.min))?;
+    let max = bound(l, 2, op.and_then(|op| op.max))?;
+    let x = l.input(0)?;
+    let y = clamp(l, x, min, max);
+    l.set(0, y);
+    Ok(())
+}

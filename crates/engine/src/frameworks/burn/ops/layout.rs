@@ -1,0 +1,112 @@
+//! What changes the shape: Reshape and its relatives, Transpose, Concat, Expand, Tile, Pad, Identity.
+
+use super::Family;
+use crate::frameworks::burn::builder::Refusal;
+use crate::frameworks::burn::lower::Lower;
+use crate::frameworks::burn::program::Slot;
+use memfit_graph::ops::concat::Concat;
+use memfit_graph::ops::pad::{Pad, PadMode};
+use memfit_graph::ops::transpose::Transpose;
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family { names: &["Reshape", "Flatten", "Squeeze", "Unsqueeze"], rule: reshape },
+    Family { names: &["Identity"], rule: identity },
+    Family { names: &["Transpose"], rule: transpose },
+    Family { names: &["Concat"], rule: concat },
+    Family { names: &["Expand"], rule: expand },
+    Family { names: &["Tile"], rule: tile },
+    Family { names: &["Pad"], rule: padding },
+];
+
+fn reshape(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let x = l.input(0)?;
+    let y = l.output_shape(0).map(|shape| l.reshape(x, shape))?;
+    l.set(0, y);
+    Ok(())
+}
+
+fn identity(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let x = l.input(0)?;
+    l.set(0, x);
+    Ok(())
+}
+
+fn transpose(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<Transpose>().cloned().ok_or("an unknown form")?;
+    let x = l.input(0)?;
+    let axes = op.permutation(l.rank(x)).map_err(|e| e.to_string())?;
+    let y = l.permute(x, axes);
+    l.set(0, y);
+    Ok(())
+}
+
+fn concat(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let parts = (0..l.node.inputs.len()).map(|i| l.input(i)).collect::<Result<Vec<_>, _>>()?;
+    let parts: Vec<Slot> = parts.into_iter().filter(|p| l.program.ty(*p).elements() > 0).collect();
+    let first = *parts.first().ok_or("nothing to join")?;
+    let axis = l.axis(l.node.op.downcast::<Concat>().map_or(0, |op| op.axis), l.rank(first))?;
+    let y = if parts.len() == 1 { first } else { l.cat(&parts, axis) };
+    l.set(0, y);
+    Ok(())
+}
+
+fn expand(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let x = l.input(0)?;
+    let shape = l.output_shape(0)?;
+    let y = l.expand(x, shape);
+    l.set(0, y);
+    Ok(())
+}
+
+fn tile(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let mut x = l.input(0)?;
+    let shape = l.output_shape(0)?;
+    for (axis, size) in shape.iter().enumerate() {
+        let have = l.shape(x)[axis].max(1);
+        if size / have > 1 {
+            x = l.cat(&vec![x; size / have], axis);
+        }
+    }
+    l.set(0, x);
+    Ok(())
+}
+
+fn padding(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<Pad>().cloned().ok_or("an unknown form")?;
+    if op.mode != PadMode::Constant || l.id(3).is_some() {
+        return Err("a padding that is not of one number".into());
+    }
+    let x = l.input(0)?;
+    let rank = l.rank(x);
+    let pads = op.pads.or_else(|| l.ints(1)).filter(|p| p.len() == 2 * rank);
+    let pads = pads.ok_or("a padding that is not known")?;
+    let pads = (0..rank).map(|i| {
+        let both = usize::try_from(pads[i]).ok().zip(usize::try_from(pads[i + rank]).ok());
+        both.ok_or_else(|| "a negative padding".to_owned())
+    });
+    let pads = pads.collect::<Result<Vec<_>, _>>()?;
+    let value = l.number(2).unwrap_or(0.0);
+    let y = pad(l, x, &pads, value);
+    l.set(0, y);
+    Ok(())
+}
+
+/// One number around a tensor: pieces of it are joined on.
+pub(super) fn pad(l: &mut Lower<'_, '_>, x: Slot, pads: &[(usize, usize)], value: f64) -> Slot {
+    let mut x = x;
+    for (axis, (begin, end)) in pads.iter().enumerate() {
+        let piece = |l: &mut Lower<'_, '_>, size: usize| {
+            let mut shape = l.shape(x);
+            shape[axis] = size;
+            let kind = l.kind(x);
+            l.full(kind, shape, value)
+        };
+        let before = (*begin > 0).then(|| piece(l, *begin));
+        let after = (*end > 0).then(|| piece(l, *end));
+        if before.is_some() || after.is_some() {
+            let parts: Vec<Slot> = before.into_iter().chain([x]).chain(after).collect();
+            x = l.cat(&parts, axis);
+        }
+    }
+    x
+}

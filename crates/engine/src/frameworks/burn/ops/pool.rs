@@ -1,0 +1,85 @@
+//! Pooling. One axis is a plane of one row; a global one is Burn's `adaptive_avg_pool2d` to one element.
+
+use super::Family;
+use super::convolution::{padded, window};
+use crate::frameworks::burn::builder::Refusal;
+use crate::frameworks::burn::lower::Lower;
+use crate::frameworks::burn::program::{Kind, Prim, Slot};
+use memfit_graph::ops::pool::Pool;
+use memfit_graph::ops::spatial;
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family { names: &["MaxPool", "AveragePool"], rule: pool },
+    Family { names: &["GlobalAveragePool", "GlobalMaxPool"], rule: global },
+];
+
+fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<Pool>().cloned().ok_or("an unknown form")?;
+    let is_max = l.node.op.name() == "MaxPool";
+    if l.node.outputs.get(1).is_some_and(Option::is_some) && l.wants(1) {
+        return Err("indices that are read".into());
+    }
+    let x = l.input(0)?;
+    let (shape, output) = (l.shape(x), l.output_shape(0)?);
+    let axes = shape.len().saturating_sub(2);
+    if !(1..=2).contains(&axes) {
+        return Err(format!("{axes} spatial axes"));
+    }
+    let kernel = op.window.kernel.clone().unwrap_or_default();
+    let kernel: Vec<usize> = kernel.iter().filter_map(|k| usize::try_from(*k).ok()).collect();
+    if kernel.len() != axes {
+        return Err("no kernel".into());
+    }
+    let (mut window, pads) = window(&op.window, &kernel, &shape[2..], &output[2..])?;
+    let mut x = padded(l, x, &pads, if is_max { f64::from(f32::MIN) } else { 0.0 });
+    if axes == 1 {
+        for (list, one) in [
+            (&mut window.kernel, 1),
+            (&mut window.stride, 1),
+            (&mut window.padding, 0),
+            (&mut window.dilation, 1),
+        ] {
+            list.insert(0, one);
+        }
+        x = plane(l, x);
+    }
+    // Whether padding counts is not in the graph; PyTorch's own choice is that it does.
+    let prim = if is_max { Prim::MaxPool2d(window) } else { Prim::AvgPool2d(window, counts(&op.window)) };
+    let mut full = output.clone();
+    if axes == 1 {
+        full.insert(2, 1);
+    }
+    let y = l.call(prim, &[x], Kind::Float, full);
+    let y = l.reshape(y, output);
+    l.set(0, y);
+    Ok(())
+}
+
+fn counts(window: &spatial::Window) -> bool {
+    window.pads.iter().any(|p| *p != 0)
+}
+
+fn plane(l: &mut Lower<'_, '_>, x: Slot) -> Slot {
+    let mut shape = l.shape(x);
+    shape.insert(2, 1);
+    l.reshape(x, shape)
+}
+
+fn global(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let x = l.input(0)?;
+    let output = l.output_shape(0)?;
+    let [batch, channels, ref spatial @ ..] = l.shape(x)[..] else { return Err("no channel axis".into()) };
+    let y = match (l.node.op.name(), spatial.len()) {
+        ("GlobalAveragePool", 2) => {
+            l.call(Prim::AdaptiveAvgPool2d([1, 1]), &[x], Kind::Float, output.clone())
+        }
+        (name, _) => {
+            let flat = l.reshape(x, vec![batch, channels, spatial.iter().product()]);
+            let prim = if name == "GlobalMaxPool" { Prim::MaxDim(2) } else { Prim::MeanDim(2) };
+            l.reduce(prim, flat, 2)
+        }
+    };
+    let y = l.reshape(y, output);
+    l.set(0, y);
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! LSTM, GRU and RNN, unrolled over time. A step is two linear layers of all gates, cut into gates, then elementwise; burn-nn's
+//! modules do the same with a layer a gate.
+
+use super::Family;
+use crate::frameworks::burn::builder::Refusal;
+use crate::frameworks::burn::lower::Lower;
+use crate::frameworks::burn::program::{Binary, Kind, Slot, Unary};
+use memfit_graph::ops::rnn::{Cell, Rnn};
+
+pub(super) const FAMILIES: &[Family] = &[Family { names: &["LSTM", "GRU", "RNN"], rule: recurrent }];
+
+/// The weights of one direction of one layer.
+struct Weights {
+    input: Slot,
+    hidden: Slot,
+    input_bias: Option<Slot>,
+    hidden_bias: Option<Slot>,
+    /// Whether gates stand in PyTorch's order: input, forget, cell, output; reset, update, new.
+    torch_order: bool,
+}
+
+fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<Rnn>().copied().ok_or("an unknown form")?;
+    if [4, 5, 6, 7].into_iter().any(|i| l.id(i).is_some()) {
+        return Err("lengths, initial states or peepholes that are given".into());
+    }
+    let x = l.input(0)?;
+    let x = if op.batch_first { l.swap(x, 0, 1) } else { x };
+    let [steps, batch, _] = l.shape(x)[..] else { return Err("not three axes".into()) };
+    let gates = match op.cell {
+        Cell::Lstm => 4,
+        Cell::Gru => 3,
+        Cell::Rnn => 1,
+    };
+    let mut inputs: Vec<Slot> =
+        (0..steps).map(|t| l.narrow(x, 0, t, t + 1)).collect::<Vec<_>>();
+    for input in &mut inputs {
+        let size = l.shape(*input)[2];
+        *input = l.reshape(*input, vec![batch, size]);
+    }
+    let mut last = Vec::new();
+    let layers = usize::try_from(op.layers).map_err(|_| "too many layers")?;
+    let directions = if op.directions == 2 { 2 } else { 1 };
+    for layer in 0..layers {
+        let mut outputs: Vec<Vec<Slot>> = Vec::new();
+        for direction in 0..directions {
+            let w = weights(l, &op, layer, direction, directions)?;
+            let hidden = l.shape(w.hidden)[0];
+            if l.shape(w.hidden)[1] != gates * hidden {
+                return Err("weights of another layout".into());
+            }
+            let zeros = |l: &mut Lower<'_, '_>| l.full(Kind::Float, vec![batch, hidden], 0.0);
+            let mut h = zeros(l);
+            let mut c = (op.cell == Cell::Lstm).then(|| zeros(l));
+            let mut outs = vec![h; steps];
+            for k in 0..steps {
+                let t = if direction == 1 { steps - 1 - k } else { k };
+                (h, c) = cell(l, op.cell, inputs[t], h, c, &w, hidden)?;
+                outs[t] = h;
+            }
+            last.push((h, c));
+            outputs.push(outs);
+        }
+        inputs = match &outputs[..] {
+            [forward, backward] => forward.iter().zip(backward).map(|(a, b)| l.cat(&[*a, *b], 1)).collect(),
+            _ => outputs.swap_remove(0),
+        };
+    }
+    if l.wants(0) {
+        let shape = l.output_shape(0)?;
+        let axis = if op.batch_first { 1 } else { 0 };
+        let rows: Vec<Slot> = inputs
+            .iter()
+            .map(|h| {
+                let mut one = l.shape(*h);
+                one.insert(axis, 1);
+                l.reshape(*h, one)
+            })
+            .collect();
+        let mut y = l.cat(&rows, axis);
+        if !op.batch_first && directions == 2 {
+            let hidden = l.shape(y)[2] / 2;
+            y = l.reshape(y, vec![steps, batch, 2, hidden]);
+            y = l.swap(y, 1, 2);
+        }
+        let y = l.reshape(y, shape);
+        l.set(0, y);
+    }
+    let last = last.split_off(last.len().saturating_sub(directions));
+    for j in 1..3 {
+        if !l.wants(j) {
+            continue;
+        }
+        let shape = l.output_shape(j)?;
+        let states: Option<Vec<Slot>> = last.iter().map(|(h, c)| if j == 1 { Some(*h) } else { *c }).collect();
+        let states = states.ok_or("a state that this cell does not have")?;
+        let axis = usize::from(op.batch_first);
+        let rows: Vec<Slot> = states
+            .into_iter()
+            .map(|h| {
+                let mut one = l.shape(h);
+                one.insert(axis, 1);
+                l.reshape(h, one)
+            })
+            .collect();
+        let y = if rows.len() == 1 { rows[0] } else { l.cat(&rows, axis) };
+        let y = l.reshape(y, shape);
+        l.set(j, y);
+    }
+    Ok(())
+}
+
+fn weights(
+    l: &mut Lower<'_, '_>,
+    op: &Rnn,
+    layer: usize,
+    direction: usize,
+    directions: usize,
+) -> Result<Weights, Refusal> {
+    // After the operator's own eight inputs come those of further layers.
+    let slots: Vec<usize> = (1..4).chain(8..l.node.inputs.len()).collect();
+    let at = |k: usize| slots.get(k).copied().ok_or("a weight that is absent");
+    if op.own_weights {
+        let given = slots.iter().filter(|i| l.id(**i).is_some()).count();
+        let cells = usize::try_from(op.layers).map_err(|_| "too many layers")? * directions;
+        let each = given / cells.max(1);
+        let base = (layer * directions + direction) * each;
+        let (input, hidden) = (l.input(at(base)?)?, l.input(at(base + 1)?)?);
+        let bias = |l: &mut Lower<'_, '_>, k: usize| {
+            if each >= 4 { at(base + k).map_err(String::from).and_then(|i| l.input(i)).map(Some) } else { Ok(None) }
+        };
+        let (input_bias, hidden_bias) = (bias(l, 2)?, bias(l, 3)?);
+        return Ok(Weights { input: l.swap(input, 0, 1), hidden: l.swap(hidden, 0, 1), input_bias, hidden_bias, torch_order: true });
+    }
+    let one = |l: &mut Lower<'_, '_>, i: usize| {
+        let w = l.input(i)?;
+        let w = l.narrow(w, 0, direction, direction + 1);
+        let shape = l.shape(w)[1..].to_vec();
+        Ok::<Slot, Refusal>(l.reshape(w, shape))
+    };
+    let base = layer * 3;
+    let (input, hidden) = (one(l, at(base)?)?, one(l, at(base + 1)?)?);
+    let bias = at(base + 2).ok().filter(|i| l.id(*i).is_some());
+    let bias = bias.map(|i| one(l, i)).transpose()?;
+    let half = bias.map(|b| l.shape(b)[0] / 2);
+    let input_bias = bias.zip(half).map(|(b, n)| l.narrow(b, 0, 0, n));
+    let hidden_bias = bias.zip(half).map(|(b, n)| l.narrow(b, 0, n, 2 * n));
+    Ok(Weights { input: l.swap(input, 0, 1), hidden: l.swap(hidden, 0, 1), input_bias, hidden_bias, torch_order: false })
+}
+
+/// One step. ONNX's order of gates: input, output, forget, cell; update, reset, hidden.
+fn cell(
+    l: &mut Lower<'_, '_>,
+    cell: Cell,
+    x: Slot,
+    h: Slot,
+    c: Option<Slot>,
+    w: &Weights,
+    hidden: usize,
+) -> Result<(Slot, Option<Slot>), Refusal> {
+    let from_x = l.linear(x, w.input, w.input_bias);
+    let from_h = l.linear(h, w.hidden, w.hidden_bias);
+    let gate = |l: &mut Lower<'_, '_>, t: Slot, k: usize| l.narrow(t, 1, k * hidden, (k + 1) * hidden);
+    match (cell, c) {
+        (Cell::Lstm, Some(c)) => {
+            let all = l.binary(Binary::Add, from_x, from_h)?;
+            let parts: Vec<Slot> = (0..4).map(|k| gate(l, all, k)).collect();
+            let ([i, o, f], g) = if w.torch_order { ([0, 3, 1], 2) } else { ([0, 1, 2], 3) };
+            let [i, o, f] = [i, o, f].map(|k| l.unary(Unary::Sigmoid, parts[k]));
+            let g = l.unary(Unary::Tanh, parts[g]);
+            let kept = l.binary(Binary::Mul, f, c)?;
+            let added = l.binary(Binary::Mul, i, g)?;
+            let c = l.binary(Binary::Add, kept, added)?;
+            let squashed = l.unary(Unary::Tanh, c);
+            Ok((l.binary(Binary::Mul, o, squashed)?, Some(c)))
+        }
+        (Cell::Gru, _) => {
+            let sum = |l: &mut Lower<'_, '_>, k: usize| {
+                let (a, b) = (gate(l, from_x, k), gate(l, from_h, k));
+                l.binary(Binary::Add, a, b)
+            };
+            let (z, r) = if w.torch_order { (1, 0) } else { (0, 1) };
+            let (z, r) = (sum(l, z)?, sum(l, r)?);
+            let (z, r) = (l.unary(Unary::Sigmoid, z), l.unary(Unary::Sigmoid, r));
+            let (xn, hn) = (gate(l, from_x, 2), gate(l, from_h, 2));
+            let hn = l.binary(Binary::Mul, r, hn)?;
+            let n = l.binary(Binary::Add, xn, hn)?;
+            let n = l.unary(Unary::Tanh, n);
+            let difference = l.binary(Binary::Sub, h, n)?;
+            let kept = l.binary(Binary::Mul, z, difference)?;
+            Ok((l.binary(Binary::Add, n, kept)?, None))
+        }
+        _ => {
+            let sum = l.binary(Binary::Add, from_x, from_h)?;
+            Ok((l.unary(Unary::Tanh, sum), None))
+        }
+    }
+}

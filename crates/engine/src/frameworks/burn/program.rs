@@ -1,0 +1,312 @@
+//! A training step as the list of Burn's own primitives that it calls.
+//!
+//! It is data: what runs it on a device and what predicts its memory read the same list, so that what is run is what is
+//! predicted. Every instruction is one function of `burn-backend` 0.21 (`FloatTensorOps`, `ModuleOps`, `ActivationOps`) with
+//! one output; what Burn composes of several (softmax, attention, norms) is written out here in its order.
+
+use memfit_graph::TensorId;
+use std::sync::Arc;
+
+/// Index of a tensor in [`Program::slots`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u32);
+
+impl Slot {
+    /// As an index.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a tensor holds. On a device floats have 4 bytes, integers 4 or 8, truth values 1 or 4: that is the backend's choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Float,
+    Int,
+    Bool,
+}
+
+/// A tensor of the program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SlotType {
+    /// What it holds.
+    pub kind: Kind,
+    /// Its dims.
+    pub shape: Vec<usize>,
+}
+
+impl SlotType {
+    /// How many elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().fold(1, |n: usize, d| n.saturating_mul(*d))
+    }
+}
+
+/// Elementwise functions of one float.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Unary {
+    Abs,
+    Ceil,
+    Cos,
+    Erf,
+    Exp,
+    Floor,
+    Gelu,
+    Log,
+    Log1p,
+    Neg,
+    Recip,
+    Relu,
+    Round,
+    Sigmoid,
+    LogSigmoid,
+    Sign,
+    Sin,
+    Sqrt,
+    Tanh,
+}
+
+/// Elementwise functions of two tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Pow,
+}
+
+/// Comparisons, and the two connectives of truth values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Compare {
+    Equal,
+    Greater,
+    GreaterEqual,
+    Lower,
+    LowerEqual,
+    And,
+    Or,
+}
+
+/// A range of a slice along one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First index.
+    pub start: usize,
+    /// The index after the last.
+    pub end: usize,
+    /// Distance; negative ones walk from the end.
+    pub step: isize,
+}
+
+/// How a window moves; one number a spatial axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Window {
+    pub kernel: Vec<usize>,
+    pub stride: Vec<usize>,
+    pub padding: Vec<usize>,
+    pub dilation: Vec<usize>,
+    pub ceil_mode: bool,
+}
+
+/// One function of Burn.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Prim {
+    Unary(Unary),
+    Binary(Binary),
+    AddScalar(f64),
+    MulScalar(f64),
+    DivScalar(f64),
+    PowScalar(f64),
+    /// Inputs: two of one kind; a truth value.
+    Compare(Compare),
+    CompareScalar(Compare, f64),
+    Not,
+    /// Inputs: tensor, mask, value.
+    MaskWhere,
+    MaskFill(f64),
+    MatMul,
+    /// Inputs: x, weight `[in, out]`, maybe bias.
+    Linear,
+    /// Inputs: x, weight, maybe bias.
+    Conv {
+        window: Window,
+        groups: usize,
+    },
+    ConvTranspose {
+        window: Window,
+        padding_out: Vec<usize>,
+        groups: usize,
+    },
+    MaxPool2d(Window),
+    AvgPool2d(Window, bool),
+    AdaptiveAvgPool2d([usize; 2]),
+    /// To this size; bilinear rather than nearest.
+    Interpolate {
+        size: [usize; 2],
+        bilinear: bool,
+    },
+    Sum,
+    Mean,
+    SumDim(usize),
+    MeanDim(usize),
+    MaxDim(usize),
+    MinDim(usize),
+    CumSum(usize),
+    Reshape,
+    Permute(Vec<usize>),
+    Expand,
+    Slice(Vec<Range>),
+    /// Any number of inputs.
+    Cat(usize),
+    /// Inputs: tensor, indices of one axis.
+    Select(usize),
+    /// Inputs: tensor, indices of the tensor's rank.
+    Gather(usize),
+    /// Inputs: weight, indices `[batch, length]`.
+    Embedding,
+    /// To the output's kind.
+    Convert,
+    /// Cuts the gradient.
+    Detach,
+    /// No inputs: 1 with this probability, else 0.
+    Bernoulli(f64),
+    /// No inputs: one number everywhere.
+    Full(f64),
+}
+
+/// One call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Instr {
+    /// The function.
+    pub prim: Prim,
+    /// What it reads.
+    pub inputs: Vec<Slot>,
+    /// What it makes.
+    pub output: Slot,
+    /// Index into [`Program::layers`].
+    pub layer: u32,
+}
+
+/// What a tensor that exists before the step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SourceKind {
+    Parameter,
+    Frozen,
+    Buffer,
+    Input,
+    Target,
+    /// The optimizer's, of the parameter at this index of [`Program::parameters`].
+    State(usize),
+}
+
+/// What a source is filled with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fill {
+    /// These elements.
+    Values(Arc<[f64]>),
+    /// Random numbers in this range; whole ones where the tensor is not of floats.
+    Uniform(f64, f64),
+}
+
+/// A tensor that exists before the step.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct Source {
+    pub slot: Slot,
+    pub kind: SourceKind,
+    pub name: Arc<str>,
+    /// The graph's tensor, where it is one.
+    pub tensor: Option<TensorId>,
+    pub fill: Fill,
+    pub layer: u32,
+}
+
+/// The update of one parameter, run without autodiff.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Update {
+    /// The parameter.
+    pub parameter: Slot,
+    /// Stands for its gradient.
+    pub gradient: Slot,
+    /// The calls.
+    pub instrs: Vec<Instr>,
+    /// What takes the place of the parameter and of its state: (old, new).
+    pub replaced: Vec<(Slot, Slot)>,
+}
+
+/// A training step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    /// All tensors.
+    pub slots: Vec<SlotType>,
+    /// What exists before the step, in the order in which it is made.
+    pub sources: Vec<Source>,
+    /// Forward and loss.
+    pub instrs: Vec<Instr>,
+    /// The model's outputs.
+    pub outputs: Vec<Slot>,
+    /// The loss; none for a forward pass alone.
+    pub loss: Option<Slot>,
+    /// Buffers that forward replaces: (old, new).
+    pub replaced: Vec<(Slot, Slot)>,
+    /// One a trained parameter, in the order of the model.
+    pub updates: Vec<Update>,
+    /// Layer names.
+    pub layers: Vec<Arc<str>>,
+    /// What was assumed.
+    pub assumptions: Vec<String>,
+}
+
+impl Program {
+    /// A tensor's type.
+    pub fn ty(&self, slot: Slot) -> &SlotType {
+        &self.slots[slot.index()]
+    }
+
+    /// The trained parameters.
+    pub fn parameters(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(|s| s.kind == SourceKind::Parameter)
+    }
+
+    /// For each call, which of its inputs nobody reads afterwards: Rust code moves a tensor there and clones it elsewhere. `kept`
+    /// are read after the last call.
+    pub fn last_uses(instrs: &[Instr], kept: &[Slot]) -> Vec<Vec<bool>> {
+        let mut seen: std::collections::BTreeSet<Slot> = kept.iter().copied().collect();
+        let mut moved: Vec<Vec<bool>> = instrs
+            .iter()
+            .rev()
+            .map(|instr| {
+                let mut flags: Vec<bool> = instr.inputs.iter().rev().map(|slot| seen.insert(*slot)).collect();
+                flags.reverse();
+                flags
+            })
+            .collect();
+        moved.reverse();
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_reader_of_a_tensor_takes_it() {
+        let call = |inputs: &[u32], output| Instr {
+            prim: Prim::Binary(Binary::Mul),
+            inputs: inputs.iter().copied().map(Slot).collect(),
+            output: Slot(output),
+            layer: 0,
+        };
+        let instrs = [call(&[0, 0], 1), call(&[1, 2], 3)];
+        assert_eq!(Program::last_uses(&instrs, &[Slot(2)]), [vec![false, true], vec![true, false]]);
+    }
+}

@@ -1,0 +1,160 @@
+//! Execution agrees with onnxruntime forward and with PyTorch backward. The numbers were written by
+//! `models/reference/validate_values.py`, which says by what formula weights and inputs are made.
+#![cfg(feature = "cpu")]
+
+use burn_ndarray::{NdArray, NdArrayDevice};
+use memfit_engine::frameworks::burn::{Prim, Program, SourceKind, program};
+use memfit_engine::{Loss, Mode, Model, Plan};
+use memfit_graph::{Binding, Graph, infer};
+use memfit_validate::step::{Trainer, download};
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+
+type Backend = NdArray<f32>;
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models");
+
+fn reference() -> Json {
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/reference.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn formula(name: &str, shape: &[usize], weight: bool) -> Vec<f64> {
+    let count: usize = shape.iter().product();
+    let phase = (name.bytes().map(u64::from).sum::<u64>() % 97) as f64;
+    let fan = (count / shape.first().copied().unwrap_or(1).max(1)).max(shape.first().copied().unwrap_or(1));
+    let element = |i: usize| {
+        let k = match shape {
+            [_, columns] => (i / columns) * (i % columns) + i / columns + i % columns,
+            _ => i,
+        };
+        let x = (0.61803 * k as f64 + phase).sin();
+        match shape.len() {
+            _ if !weight => x,
+            0 | 1 => 0.75 + 0.25 * x,
+            _ => x / (fan as f64).sqrt(),
+        }
+    };
+    (0..count).map(element).collect()
+}
+
+/// Elements for all that the file stores elsewhere, and for the inputs.
+fn given(graph: &Graph, program: &Program, targets: bool) -> BTreeMap<String, Vec<f64>> {
+    let mut given = BTreeMap::new();
+    for source in &program.sources {
+        let shape = &program.ty(source.slot).shape;
+        let count: usize = shape.iter().product();
+        let integers = |below: f64| (0..count).map(|i| ((i * 7) % below as usize) as f64).collect::<Vec<_>>();
+        let stored = source.tensor.is_some_and(|id| graph.tensor(id).value.is_some());
+        let below = match source.fill {
+            memfit_engine::frameworks::burn::Fill::Uniform(0.0, high) => Some(high),
+            _ => None,
+        };
+        let values = match (source.kind, below) {
+            (SourceKind::State(_), _) => continue,
+            (SourceKind::Target | SourceKind::Input, Some(high)) => integers(high),
+            (SourceKind::Target, None) if targets => formula("target", shape, false),
+            (SourceKind::Input, None) => formula(&source.name, shape, false),
+            _ if stored || source.tensor.is_none() => continue,
+            _ => formula(&source.name, shape, true),
+        };
+        given.insert(source.name.to_string(), values);
+    }
+    given
+}
+
+fn summary(values: &[f32]) -> [f64; 3] {
+    let sum = |f: fn(f64) -> f64| values.iter().map(|x| f(f64::from(*x))).sum::<f64>();
+    [values.len() as f64, sum(|x| x), sum(|x| x * x).sqrt()]
+}
+
+/// Whether sum and norm agree: 1e-3 of the norm, which is what float32 sums in another order differ by.
+fn agrees(found: [f64; 3], expected: &Json) -> bool {
+    let [count, sum, norm] = [0, 1, 2].map(|i| expected[i].as_f64().unwrap());
+    let slack = 1e-3 * norm + 1e-6;
+    found[0] == count && (found[1] - sum).abs() <= slack * count.sqrt().max(1.0) && (found[2] - norm).abs() <= slack
+}
+
+#[test]
+fn forward_agrees_with_onnxruntime() {
+    let reference = reference();
+    let mut wrong = Vec::new();
+    for (key, expected) in reference.as_object().unwrap() {
+        let Some(file) = key.strip_prefix("output ") else { continue };
+        let model = memfit_onnx::import_from(std::fs::File::open(format!("{MODELS}/{file}.onnx")).unwrap()).unwrap();
+        let mut graph = model.graph;
+        graph.store_generated_weights();
+        let inferred = infer(&graph, &Binding { batch: Some(2), ..Binding::default() }).unwrap();
+        let plan = Plan { mode: Mode::Infer, ..Plan::default() };
+        let program = match program(&graph, &inferred, &plan) {
+            Ok(program) => program,
+            Err(problems) => {
+                wrong.push(format!("{file}: {}", problems[0]));
+                continue;
+            }
+        };
+        let trainer = Trainer::<Backend>::new(&program, NdArrayDevice::Cpu, &given(&graph, &program, false)).unwrap();
+        let outputs = trainer.infer(&mut |_| {}).unwrap();
+        for (output, expected) in outputs.into_iter().zip(expected.as_array().unwrap()) {
+            let found = summary(&download::<Backend>(output.float().unwrap()).unwrap());
+            if !agrees(found, expected) {
+                wrong.push(format!("{file}: {found:?}, expected {expected}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn gradients_agree_with_pytorch() {
+    let reference = reference();
+    let mut wrong = Vec::new();
+    for (key, expected) in reference.as_object().unwrap() {
+        let Some(name) = key.strip_prefix("step ") else { continue };
+        let path = format!("{MODELS}/{name}.ts_train.onnx");
+        let model = memfit_onnx::import_from(std::fs::File::open(path).unwrap()).unwrap();
+        let model = Model::new(model.graph, name, "onnx", model.operators);
+        let loss = if name == "dcgan_generator" { Loss::None } else { Loss::Auto };
+        let plan = Plan { optimizer: "sgd".into(), loss, ..Plan::default() };
+        let graph = model.recomposed(&plan);
+        let inferred = infer(graph, &Binding { batch: Some(2), ..Binding::default() }).unwrap();
+        let mut program = match program(graph, &inferred, &plan) {
+            Ok(program) => program,
+            Err(problems) => {
+                wrong.push(format!("{name}: {}", problems[0]));
+                continue;
+            }
+        };
+        // Chance off: masks keep everything.
+        for instr in &mut program.instrs {
+            if matches!(instr.prim, Prim::Bernoulli(_)) {
+                instr.prim = Prim::Full(1.0);
+            }
+        }
+        let given = given(graph, &program, true);
+        let mut trainer = Trainer::<Backend>::new(&program, NdArrayDevice::Cpu, &given).unwrap();
+        let mut found = BTreeMap::new();
+        let loss = trainer
+            .step(&mut |_| {}, &mut |slot, gradient| {
+                let source = program.sources.iter().find(|s| s.slot == slot).unwrap();
+                found.insert(source.name.to_string(), summary(&download::<Backend>(gradient.clone()).unwrap()));
+            })
+            .unwrap()
+            .unwrap();
+        let want = expected["loss"].as_f64().unwrap();
+        if (loss - want).abs() > 1e-4 * want.abs().max(1.0) {
+            wrong.push(format!("{name}: loss {loss}, expected {want}"));
+        }
+        for (parameter, expected) in expected["gradients"].as_object().unwrap() {
+            match found.get(parameter) {
+                None => wrong.push(format!("{name}: {parameter} has no gradient")),
+                Some(found) if !agrees(*found, expected) => {
+                    wrong.push(format!("{name}: {parameter} {found:?}, expected {expected}"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

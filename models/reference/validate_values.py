@@ -1,0 +1,132 @@
+"""Writes what memfit's executor is compared with: outputs of onnxruntime, and losses and gradients of PyTorch, for small
+networks whose weights and inputs follow from a formula, so that nothing large is kept.
+
+    python models/reference/validate_values.py crates/validate/tests/data
+
+Element `i` of a tensor named NAME is `sin(0.61803 * k + sum(bytes of NAME) % 97)` with `k = i`, or `k = r * c + r + c` for
+a matrix (the same for its transpose, which exporters store); vectors are lifted to 0.75 + 0.25 * that, weights scaled by their
+fan-in. Integers are `i * 7 % n`. Dropout keeps everything and scales.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from onnx import numpy_helper
+
+from definitions import FLOAT, LANGUAGE_MODELS, MODELS
+
+BATCH = 2
+FILES = ["convnext.dyn_eval", "gpt.dyn_eval", "gru.ts_train", "lenet.ts_train", "lstm.ts_train", "mixer.dyn_eval",
+         "mlp.dyn_eval", "unet.dyn_eval", "vit.dyn_eval"]
+TRAINED = ["autoencoder", "dcgan_generator", "gpt", "lenet", "transformer_encoder", "unet", "vgg", "vit"]
+
+
+def formula(name, shape, weight):
+    count = math.prod(shape)
+    if len(shape) == 2:
+        rows, columns = np.meshgrid(np.arange(shape[0]), np.arange(shape[1]), indexing="ij")
+        k = rows * columns + rows + columns
+    else:
+        k = np.arange(count)
+    value = np.sin(0.61803 * k.reshape(-1).astype(np.float64) + sum(name.encode()) % 97)
+    if weight and len(shape) <= 1:
+        value = 0.75 + 0.25 * value
+    elif weight:
+        value = value / math.sqrt(max(count // shape[0], shape[0]))
+    return value.reshape(shape).astype(np.float32)
+
+
+def integers(shape, below):
+    return (np.arange(math.prod(shape)) * 7 % below).reshape(shape).astype(np.int64)
+
+
+def inputs_of(name):
+    inputs = next(m[2] for m in MODELS if m[0] == name)
+    return {
+        n: formula(n, (BATCH, *shape), False) if kind == FLOAT else integers((BATCH, *shape), kind)
+        for n, shape, kind in inputs
+    }
+
+
+def forward(path):
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.FLOAT and (tensor.external_data or not tensor.raw_data):
+            value = formula(tensor.name, tuple(tensor.dims), True)
+            tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    outputs = session.run(None, inputs_of(path.name.split(".")[0]))
+    return [summary(o) for o in outputs if o.dtype == np.float32]
+
+
+def summary(array):
+    flat = np.asarray(array, dtype=np.float64).reshape(-1)
+    return [flat.size, float(flat.sum()), float(np.sqrt((flat * flat).sum()))]
+
+
+class Scale(nn.Module):
+    def __init__(self, p):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x):
+        return x / (1 - self.p) if self.training else x
+
+
+def without_chance(model):
+    for name, child in model.named_children():
+        if isinstance(child, (nn.Dropout, nn.Dropout1d, nn.Dropout2d)):
+            setattr(model, name, Scale(child.p))
+        else:
+            without_chance(child)
+
+
+def trained(name, make, kind):
+    model = make().train()
+    without_chance(model)
+    with torch.no_grad():
+        for key, tensor in model.state_dict(keep_vars=True).items():
+            if tensor.is_floating_point():
+                tensor.copy_(torch.from_numpy(formula(key, tuple(tensor.shape), True)))
+    arrays = inputs_of(name)
+    output = model(*(torch.from_numpy(a) for a in arrays.values()))
+    if name in LANGUAGE_MODELS:
+        output = output.flatten(0, 1)
+    if kind == "cross-entropy":
+        target = torch.from_numpy(integers((output.shape[0], *output.shape[2:]), output.shape[1]))
+        loss = F.cross_entropy(output, target)
+    elif kind == "mse":
+        loss = F.mse_loss(output, torch.from_numpy(formula("target", tuple(output.shape), False)))
+    else:
+        loss = output.mean()
+    loss.backward()
+    gradients = {key: summary(p.grad) for key, p in model.named_parameters()}
+    return {"loss": float(loss.detach()), "gradients": gradients}
+
+
+def main(directory):
+    torch.backends.mha.set_fastpath_enabled(False)
+    sdpa = F.scaled_dot_product_attention
+
+    def scaled(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, **rest):
+        return sdpa(q, k, v, attn_mask, 0.0, is_causal, **rest) / (0.9 if dropout_p > 0 else 1.0)
+
+    F.scaled_dot_product_attention = scaled
+    models = Path(__file__).parent.parent
+    outputs = {file: forward(models / f"{file}.onnx") for file in FILES}
+    steps = {name: trained(name, make, loss) for name, make, _, loss, _ in MODELS if name in TRAINED}
+    lines = [f'"{kind} {name}": {json.dumps(value, sort_keys=True)}'
+             for kind, group in (("output", outputs), ("step", steps)) for name, value in sorted(group.items())]
+    (Path(directory) / "reference.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
