@@ -10,7 +10,10 @@ mod lower;
 mod ops;
 mod optimizer;
 mod program;
+mod simulate;
 
+pub use simulate::Backend;
+pub(crate) use simulate::simulate;
 pub use ops::names as supported_operators;
 pub use optimizer::NAMES as OPTIMIZERS;
 pub use program::{
