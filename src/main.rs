@@ -60,6 +60,7 @@ fn run(command: &Command) -> Result<Finding, Failure> {
         Command::Inspect(args) => done(commands::inspect(args)),
         Command::Explain(args) => commands::explain(args),
         Command::Gpus(args) => done(commands::gpus(args)),
+        Command::Validate(args) => commands::validate(args),
         Command::Completions(args) => done(commands::completions(args)),
     }
 }

@@ -43,6 +43,15 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Says on a terminal what is going on, in place of what was said before.
+#[cfg(feature = "validate")]
+pub(crate) fn progress(line: &str) {
+    let mut err = std::io::stderr().lock();
+    if err.is_terminal() {
+        let _ = write!(err, "\r\x1b[K{line}").and_then(|()| err.flush());
+    }
+}
+
 /// Tells what went wrong. If that cannot be written there is nobody to tell.
 pub(crate) fn error(failure: &Failure) {
     let mut err = anstream::AutoStream::auto(std::io::stderr().lock());

@@ -6,6 +6,7 @@ mod gpu;
 mod life;
 mod plan;
 mod typed;
+mod validate;
 
 use crate::output::Color;
 pub(crate) use binding::{ModelArgs, SizeArgs};
@@ -14,6 +15,9 @@ pub(crate) use gpu::{GpuArgs, GpusArgs};
 pub(crate) use life::LifeArgs;
 use memfit_report::Depth;
 pub(crate) use plan::PlanArgs;
+#[cfg(feature = "validate")]
+pub(crate) use validate::Backend;
+pub(crate) use validate::ValidateArgs;
 use std::path::PathBuf;
 
 /// Tells, before a GPU is rented, where the memory of one training step goes.
@@ -53,6 +57,8 @@ pub(crate) enum Command {
     Advise(Box<AdviseArgs>),
     /// The cards that memfit knows, with what their memory really is
     Gpus(GpuListArgs),
+    /// Real training steps on a device, measured beside predicted
+    Validate(Box<ValidateArgs>),
     /// A completion script for a shell
     Completions(CompletionsArgs),
 }

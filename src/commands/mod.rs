@@ -6,6 +6,7 @@ mod explain;
 mod fit;
 mod gpus;
 mod inspect;
+mod validate;
 
 use crate::args::{Cli, CompletionsArgs};
 use crate::failure::Failure;
@@ -17,6 +18,7 @@ pub(crate) use explain::explain;
 pub(crate) use fit::fit;
 pub(crate) use gpus::gpus;
 pub(crate) use inspect::inspect;
+pub(crate) use validate::validate;
 
 /// Writes the completion script of a shell.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {

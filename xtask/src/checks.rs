@@ -54,7 +54,8 @@ const CHECKS: &[Check] = &[
     ("dependencies", || list(&tree::problems()?)),
     ("clippy", || command(lint(cargo().args(["clippy", "--workspace", "--all-targets"])))),
     ("clippy-wasm", || command(lint(portable(cargo().args(["clippy", "--target", setup::WASM]))))),
-    ("test", tests),
+    ("test", || tests(&["--workspace", "--no-fail-fast"])),
+    ("validate", || tests(&["--package", "memfit-validate", "--features", "cpu"])),
     ("doc", || {
         let mut doc = cargo();
         doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
@@ -134,10 +135,10 @@ fn portable(cargo: &mut Command) -> &mut Command {
     PORTABLE.iter().fold(cargo, |cargo, name| cargo.args(["--package", name]))
 }
 
-/// All tests: unit, corpus, end-to-end and those in documentation.
-fn tests() -> Result<Counts> {
+/// Tests: unit, corpus, end-to-end and those in documentation.
+fn tests(which: &[&str]) -> Result<Counts> {
     let mut cargo = cargo();
-    cargo.args(["test", "--workspace", "--no-fail-fast", "--quiet"]);
+    cargo.args(["test", "--quiet"]).args(which);
     println!("{}", shown(&cargo));
     let mut counts = Counts::default();
     let succeeded = watched(&mut cargo, |line| {

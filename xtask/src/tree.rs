@@ -43,8 +43,10 @@ const RULES: &[Rule] = &[
             "memfit-engine",
             "memfit-explain",
             "memfit-report",
+            "memfit-validate",
         ],
     },
+    Rule { package: "memfit-validate", core: false, may_use: &["memfit-graph", "memfit-engine"] },
     Rule {
         package: "memfit-web",
         core: false,

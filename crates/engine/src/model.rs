@@ -1,7 +1,7 @@
 //! A model made ready once, and estimated for any plan.
 
 use crate::devices::{Card, Device, context};
-use crate::frameworks::{pytorch, tensorflow};
+use crate::frameworks::{burn, pytorch, tensorflow};
 use crate::parameters::Stored;
 use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, placement, recompose, replay};
 use memfit_graph::{Binding, Bytes, Graph, Problem, infer};
@@ -15,6 +15,9 @@ const PYTORCH_BLOCK: u64 = 512;
 /// `kMinAllocationSize`).
 const BFC_BLOCK: u64 = 256;
 
+/// What cubecl rounds a slice of its pools up to on CUDA (cubecl-cuda/src/runtime.rs).
+const CUBECL_SLICE: u64 = 512;
+
 /// How many of the largest tensors at the peak an estimate lists.
 const LARGEST: usize = 20;
 
@@ -22,7 +25,8 @@ const LARGEST: usize = 20;
 pub(crate) fn block(framework: Framework) -> u64 {
     match framework {
         Framework::Tensorflow => BFC_BLOCK,
-        Framework::Pytorch | Framework::Burn => PYTORCH_BLOCK,
+        Framework::Pytorch => PYTORCH_BLOCK,
+        Framework::Burn => CUBECL_SLICE,
     }
 }
 
@@ -179,11 +183,6 @@ impl Model {
     }
 
     fn run(&self, binding: &Binding, plan: &Plan) -> Result<Run, Vec<Problem>> {
-        if plan.framework == Framework::Burn {
-            let message = "the Burn profile is not available";
-            let hint = "use --framework pytorch or --framework tensorflow";
-            return Err(vec![Problem::new("framework", message).hint(hint)]);
-        }
         if crate::optimizers::find(&plan.optimizer).is_none() {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
             return Err(vec![Problem::new("optimizer", message)]);
@@ -192,7 +191,8 @@ impl Model {
         let inferred = infer(&prepared.graph, binding)?;
         let step = match plan.framework {
             Framework::Tensorflow => tensorflow::run(&prepared.graph, &inferred, plan)?,
-            _ => pytorch::run(&prepared.graph, &inferred, plan)?,
+            Framework::Burn => burn::run(&prepared.graph, &inferred, plan)?,
+            Framework::Pytorch => pytorch::run(&prepared.graph, &inferred, plan)?,
         };
         Ok(Run { step, batch: inferred.batch })
     }

@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// Calls `observer` with the call's number whenever backward passes it, until another is set.
-pub fn observe(observer: Option<Box<dyn FnMut(u32)>>) {
+pub(crate) fn observe(observer: Option<Box<dyn FnMut(u32)>>) {
     OBSERVER.with_borrow_mut(|slot| *slot = observer);
 }
 
@@ -39,10 +39,7 @@ impl<B: Backend> Backward<B, 1> for Probe {
 }
 
 /// The tensor itself, seen in backward as call number `call`.
-pub(crate) fn probe<B: Backend>(
-    tensor: FloatTensor<Autodiff<B>>,
-    call: u32,
-) -> FloatTensor<Autodiff<B>> {
+pub(crate) fn probe<B: Backend>(tensor: FloatTensor<Autodiff<B>>, call: u32) -> FloatTensor<Autodiff<B>> {
     match Probe.prepare::<NoCheckpointing>([tensor.node.clone()]).compute_bound().stateful() {
         OpsKind::Tracked(prep) => prep.finish(call, tensor.primitive),
         OpsKind::UnTracked(prep) => prep.finish(tensor.primitive),

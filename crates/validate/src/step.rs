@@ -7,9 +7,7 @@ use crate::ops::{Value, call};
 use crate::probe::probe;
 use burn_autodiff::Autodiff;
 use burn_backend::tensor::Device;
-use burn_backend::{
-    AutodiffBackend, Backend, DType, TensorData, TensorMetadata, get_device_settings,
-};
+use burn_backend::{AutodiffBackend, Backend, DType, TensorData, TensorMetadata, get_device_settings};
 use memfit_engine::Phase;
 use memfit_engine::frameworks::burn::{Fill, Instr, Kind, Program, Slot, SourceKind};
 use std::collections::BTreeMap;
@@ -104,10 +102,18 @@ impl<'p, B: Backend> Trainer<'p, B> {
     /// Where a function failed.
     pub fn infer(&self, watch: Watch<'_>) -> Result<Vec<Value<B>>, Stopped> {
         let mut values = self.held.clone();
-        run(self.program, &self.program.instrs, &self.moved, &mut values, &self.device, Phase::Forward, &mut |_, moment, value| {
-            watch(moment);
-            value
-        })?;
+        run(
+            self.program,
+            &self.program.instrs,
+            &self.moved,
+            &mut values,
+            &self.device,
+            Phase::Forward,
+            &mut |_, moment, value| {
+                watch(moment);
+                value
+            },
+        )?;
         Ok(self.program.outputs.iter().filter_map(|slot| values.get(slot).cloned()).collect())
     }
 
@@ -139,13 +145,21 @@ impl<'p, B: Backend> Trainer<'p, B> {
             self.held.remove(&parameter.slot);
         }
         let (program, device) = (self.program, &self.device);
-        run(program, &program.instrs, &self.moved, &mut values, device, Phase::Forward, &mut |i, moment, value| {
-            watch(moment);
-            match value {
-                Value::Float(t) => Value::Float(probe(t, i)),
-                other => other,
-            }
-        })?;
+        run(
+            program,
+            &program.instrs,
+            &self.moved,
+            &mut values,
+            device,
+            Phase::Forward,
+            &mut |i, moment, value| {
+                watch(moment);
+                match value {
+                    Value::Float(t) => Value::Float(probe(t, i)),
+                    other => other,
+                }
+            },
+        )?;
         for (old, new) in &program.replaced {
             if let Some(Value::Float(t)) = values.remove(new) {
                 values.remove(old);
@@ -220,7 +234,12 @@ fn run<B: Backend>(
 }
 
 /// A tensor with these elements.
-pub(crate) fn upload<B: Backend>(kind: Kind, shape: &[usize], values: &[f64], device: &Device<B>) -> Value<B> {
+pub(crate) fn upload<B: Backend>(
+    kind: Kind,
+    shape: &[usize],
+    values: &[f64],
+    device: &Device<B>,
+) -> Value<B> {
     let settings = get_device_settings::<B>(device);
     match kind {
         Kind::Float => {
@@ -235,7 +254,10 @@ pub(crate) fn upload<B: Backend>(kind: Kind, shape: &[usize], values: &[f64], de
         Kind::Bool => {
             let values: Vec<bool> = values.iter().map(|x| *x != 0.0).collect();
             let data = TensorData::new(values, shape.to_vec());
-            Value::Bool(B::bool_from_data(data.convert_dtype(DType::Bool(settings.bool_dtype.into())), device))
+            Value::Bool(B::bool_from_data(
+                data.convert_dtype(DType::Bool(settings.bool_dtype.into())),
+                device,
+            ))
         }
     }
 }

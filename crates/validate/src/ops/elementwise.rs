@@ -57,9 +57,7 @@ pub(super) fn call<B: Backend>(
                 Kind::Float => {
                     Value::Float(B::float_full(out.shape(), (*by).into(), out.device, FloatDType::F32))
                 }
-                Kind::Int => {
-                    Value::Int(B::int_full(out.shape(), whole(*by), out.device, settings.int_dtype))
-                }
+                Kind::Int => Value::Int(B::int_full(out.shape(), whole(*by), out.device, settings.int_dtype)),
                 Kind::Bool if *by != 0.0 => {
                     Value::Bool(B::bool_ones(out.shape(), out.device, settings.bool_dtype))
                 }

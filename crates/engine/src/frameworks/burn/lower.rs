@@ -113,12 +113,7 @@ impl Model<'_> {
     }
 
     /// A tensor on the device, made before the step if no call has made it.
-    pub(super) fn slot(
-        &mut self,
-        program: &mut Program,
-        id: TensorId,
-        layer: u32,
-    ) -> Result<Slot, Refusal> {
+    pub(super) fn slot(&mut self, program: &mut Program, id: TensorId, layer: u32) -> Result<Slot, Refusal> {
         if let Some(slot) = self.slots[id.index()] {
             return Ok(slot);
         }

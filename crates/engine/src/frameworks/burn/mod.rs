@@ -9,24 +9,26 @@ mod loss;
 mod lower;
 mod ops;
 mod optimizer;
+mod predict;
 mod program;
 mod simulate;
 
-pub use simulate::Backend;
-pub(crate) use simulate::simulate;
 pub use ops::names as supported_operators;
 pub use optimizer::NAMES as OPTIMIZERS;
+pub use predict::{Prediction, phase_index, predict};
 pub use program::{
     Binary, Compare, Fill, Instr, Kind, Prim, Program, Range, Slot, SlotType, Source, SourceKind, Unary,
     Update, Window,
 };
+pub use simulate::Backend;
 
 use crate::frameworks::pytorch;
-use crate::parameters::classify;
-use crate::{Loss, Mode, Plan, Precision};
+use crate::parameters::{Stored, classify};
+use crate::{Loss, Mode, Plan, Precision, StorageId};
 use builder::Calls;
 use lower::{Lower, Model};
-use memfit_graph::{DType, Graph, Inferred, Node, Problem, TensorId};
+use memfit_graph::{Bytes, DType, Graph, Inferred, Node, Problem, TensorId};
+use simulate::simulate;
 use std::sync::Arc;
 
 /// Writes one training step of a graph as Burn's functions.
@@ -150,4 +152,69 @@ fn live(graph: &Graph, inferred: &Inferred) -> Vec<bool> {
 fn is_live(node: &Node, live: &[bool], inferred: &Inferred) -> bool {
     let known = |id: &TensorId| inferred.value(*id).is_some_and(|v| v.floats().is_some());
     node.outputs.iter().flatten().any(|id| live[id.index()] && !known(id))
+}
+
+/// A step of Burn in the form that all profiles share.
+///
+/// # Errors
+/// As [`program`].
+pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<pytorch::Step, Vec<Problem>> {
+    let program = program(graph, inferred, plan)?;
+    let step = step(&program, Backend::CUDA);
+    Ok(step)
+}
+
+/// A program's step on a backend.
+fn step(program: &Program, backend: Backend) -> pytorch::Step {
+    let simulated = simulate(program, backend);
+    let mut layer_ops = vec![pytorch::LayerOps::default(); program.layers.len()];
+    for instr in &program.instrs {
+        let ops = &mut layer_ops[instr.layer as usize];
+        let name = format!("{:?}", instr.prim);
+        let name = name.split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
+        let name = match &instr.prim {
+            Prim::Unary(function) => format!("{function:?}"),
+            Prim::Binary(function) => format!("{function:?}"),
+            _ => name,
+        };
+        if !ops.ops.contains(&name) {
+            ops.ops.push(name);
+        }
+        let shape: Vec<u64> = program.ty(instr.output).shape.iter().map(|d| *d as u64).collect();
+        ops.output_shapes = vec![shape];
+    }
+    let mut stored = Vec::new();
+    let mut rows = std::collections::BTreeMap::new();
+    for (source, storage) in program.sources.iter().zip(&simulated.storages) {
+        let bytes = simulated.timeline.storages[storage.0 as usize].bytes;
+        let kind = match source.kind {
+            SourceKind::Parameter => Stored::Parameter,
+            SourceKind::Frozen => Stored::Frozen,
+            SourceKind::Buffer => Stored::Buffer,
+            SourceKind::State(parameter) => {
+                if let Some(row) = rows.get(&parameter).copied() {
+                    let row: &mut pytorch::StoredTensor = &mut stored[row];
+                    row.optimizer_bytes += bytes;
+                }
+                continue;
+            }
+            SourceKind::Input | SourceKind::Target => continue,
+        };
+        if kind == Stored::Parameter {
+            rows.insert(rows.len(), stored.len());
+        }
+        let elements = program.ty(source.slot).elements() as u64;
+        let layer = source.layer;
+        stored.push(pytorch::StoredTensor { kind, elements, bytes, layer, optimizer_bytes: Bytes::ZERO });
+    }
+    let layer_of = |id: StorageId| simulated.timeline.storages[id.0 as usize].layer;
+    let saved = simulated
+        .saved
+        .iter()
+        .map(|id| pytorch::SavedStorage { storage: *id, layer: layer_of(*id), holders: vec!["autodiff"] })
+        .collect();
+    let mut assumptions = program.assumptions.clone();
+    assumptions
+        .push("Burn: without kernel fusion, autotuning and checkpointing; tensors are contiguous".into());
+    pytorch::Step { timeline: simulated.timeline, saved, layer_ops, stored, unknown: Vec::new(), assumptions }
 }

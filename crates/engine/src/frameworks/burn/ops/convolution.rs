@@ -9,10 +9,8 @@ use memfit_graph::ops::conv::Conv;
 use memfit_graph::ops::conv_transpose::ConvTranspose;
 use memfit_graph::ops::spatial::{self, AutoPad};
 
-pub(super) const FAMILIES: &[Family] = &[
-    Family { names: &["Conv"], rule: convolution },
-    Family { names: &["ConvTranspose"], rule: transposed },
-];
+pub(super) const FAMILIES: &[Family] =
+    &[Family { names: &["Conv"], rule: convolution }, Family { names: &["ConvTranspose"], rule: transposed }];
 
 fn size(n: u64) -> Result<usize, Refusal> {
     usize::try_from(n).map_err(|_| "a window too large".to_owned())
@@ -47,8 +45,7 @@ pub(super) fn window(
         });
     }
     let padding = pads.iter().map(|(begin, end)| if begin == end { *begin } else { 0 }).collect();
-    let window =
-        Window { kernel: kernel.to_vec(), stride, padding, dilation, ceil_mode: window.ceil_mode };
+    let window = Window { kernel: kernel.to_vec(), stride, padding, dilation, ceil_mode: window.ceil_mode };
     Ok((window, pads))
 }
 

@@ -87,8 +87,7 @@ pub(super) fn causal(l: &mut Lower<'_, '_>, scores: &[usize]) -> Result<Slot, Re
     let slot = known.unwrap_or_else(|| {
         let offset = keys as i64 - queries as i64;
         let hidden = |i: usize, j: usize| f64::from(u8::from(j as i64 > i as i64 + offset));
-        let values: Vec<f64> =
-            (0..queries).flat_map(|i| (0..keys).map(move |j| hidden(i, j))).collect();
+        let values: Vec<f64> = (0..queries).flat_map(|i| (0..keys).map(move |j| hidden(i, j))).collect();
         let slot = l.program.slot(Kind::Bool, vec![queries, keys]);
         let layer = l.layer;
         l.program.sources.push(Source {

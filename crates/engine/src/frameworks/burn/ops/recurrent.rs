@@ -21,8 +21,11 @@ struct Weights {
 
 fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let op = l.node.op.downcast::<Rnn>().copied().ok_or("an unknown form")?;
-    if [4, 5, 6, 7].into_iter().any(|i| l.id(i).is_some()) {
-        return Err("lengths, initial states or peepholes that are given".into());
+    if [4, 7].into_iter().any(|i| l.id(i).is_some()) {
+        return Err("lengths or peepholes that are given".into());
+    }
+    if op.layers > 1 && [5, 6].into_iter().any(|i| l.id(i).is_some()) {
+        return Err("initial states of several layers".into());
     }
     let x = l.input(0)?;
     let x = if op.batch_first { l.swap(x, 0, 1) } else { x };
@@ -32,8 +35,7 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         Cell::Gru => 3,
         Cell::Rnn => 1,
     };
-    let mut inputs: Vec<Slot> =
-        (0..steps).map(|t| l.narrow(x, 0, t, t + 1)).collect::<Vec<_>>();
+    let mut inputs: Vec<Slot> = (0..steps).map(|t| l.narrow(x, 0, t, t + 1)).collect::<Vec<_>>();
     for input in &mut inputs {
         let size = l.shape(*input)[2];
         *input = l.reshape(*input, vec![batch, size]);
@@ -49,9 +51,16 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             if l.shape(w.hidden)[1] != gates * hidden {
                 return Err("weights of another layout".into());
             }
-            let zeros = |l: &mut Lower<'_, '_>| l.full(Kind::Float, vec![batch, hidden], 0.0);
-            let mut h = zeros(l);
-            let mut c = (op.cell == Cell::Lstm).then(|| zeros(l));
+            let initial = |l: &mut Lower<'_, '_>, i: usize| match l.optional(i)? {
+                None => Ok(l.full(Kind::Float, vec![batch, hidden], 0.0)),
+                Some(state) => {
+                    let axis = usize::from(op.batch_first);
+                    let own = l.narrow(state, axis, direction, direction + 1);
+                    Ok::<Slot, Refusal>(l.reshape(own, vec![batch, hidden]))
+                }
+            };
+            let mut h = initial(l, 5)?;
+            let mut c = (op.cell == Cell::Lstm).then(|| initial(l, 6)).transpose()?;
             let mut outs = vec![h; steps];
             for k in 0..steps {
                 let t = if direction == 1 { steps - 1 - k } else { k };
@@ -92,7 +101,8 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             continue;
         }
         let shape = l.output_shape(j)?;
-        let states: Option<Vec<Slot>> = last.iter().map(|(h, c)| if j == 1 { Some(*h) } else { *c }).collect();
+        let states: Option<Vec<Slot>> =
+            last.iter().map(|(h, c)| if j == 1 { Some(*h) } else { *c }).collect();
         let states = states.ok_or("a state that this cell does not have")?;
         let axis = usize::from(op.batch_first);
         let rows: Vec<Slot> = states
@@ -127,10 +137,20 @@ fn weights(
         let base = (layer * directions + direction) * each;
         let (input, hidden) = (l.input(at(base)?)?, l.input(at(base + 1)?)?);
         let bias = |l: &mut Lower<'_, '_>, k: usize| {
-            if each >= 4 { at(base + k).map_err(String::from).and_then(|i| l.input(i)).map(Some) } else { Ok(None) }
+            if each >= 4 {
+                at(base + k).map_err(String::from).and_then(|i| l.input(i)).map(Some)
+            } else {
+                Ok(None)
+            }
         };
         let (input_bias, hidden_bias) = (bias(l, 2)?, bias(l, 3)?);
-        return Ok(Weights { input: l.swap(input, 0, 1), hidden: l.swap(hidden, 0, 1), input_bias, hidden_bias, torch_order: true });
+        return Ok(Weights {
+            input: l.swap(input, 0, 1),
+            hidden: l.swap(hidden, 0, 1),
+            input_bias,
+            hidden_bias,
+            torch_order: true,
+        });
     }
     let one = |l: &mut Lower<'_, '_>, i: usize| {
         let w = l.input(i)?;
@@ -145,7 +165,13 @@ fn weights(
     let half = bias.map(|b| l.shape(b)[0] / 2);
     let input_bias = bias.zip(half).map(|(b, n)| l.narrow(b, 0, 0, n));
     let hidden_bias = bias.zip(half).map(|(b, n)| l.narrow(b, 0, n, 2 * n));
-    Ok(Weights { input: l.swap(input, 0, 1), hidden: l.swap(hidden, 0, 1), input_bias, hidden_bias, torch_order: false })
+    Ok(Weights {
+        input: l.swap(input, 0, 1),
+        hidden: l.swap(hidden, 0, 1),
+        input_bias,
+        hidden_bias,
+        torch_order: false,
+    })
 }
 
 /// One step. ONNX's order of gates: input, output, forget, cell; update, reset, hidden.

@@ -37,9 +37,19 @@ pub(super) struct Recorder {
     labels: BTreeMap<Arc<str>, u32>,
     pub(super) phase: Phase,
     pub(super) layer: u32,
-    pub(super) category: Option<Category>,
-    /// Indices of events before which a function ended.
-    pub(super) boundaries: Vec<u32>,
+    /// Where functions of Burn ended.
+    pub(super) boundaries: Vec<Boundary>,
+}
+
+/// Between two functions of Burn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Boundary {
+    /// The index of the next event.
+    pub(crate) event: u32,
+    /// The phase.
+    pub(crate) phase: Phase,
+    /// The layer of the function that ended; in backward, of the one that begins.
+    pub(crate) layer: u32,
 }
 
 pub(super) type Memory = Rc<RefCell<Recorder>>;
@@ -184,8 +194,9 @@ impl Device {
     /// A function of Burn ended here.
     pub(super) fn boundary(&self) {
         let mut r = self.memory.borrow_mut();
-        let at = u32::try_from(r.timeline.events.len()).unwrap_or(u32::MAX);
-        r.boundaries.push(at);
+        let event = u32::try_from(r.timeline.events.len()).unwrap_or(u32::MAX);
+        let (phase, layer) = (r.phase, r.layer);
+        r.boundaries.push(Boundary { event, phase, layer });
     }
 
     pub(super) fn recategorize(&self, tensor: &Tensor, category: Category) {

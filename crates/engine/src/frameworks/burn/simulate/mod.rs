@@ -10,7 +10,7 @@ use super::program::{Program, Slot, SourceKind};
 use crate::{Category, Phase, StorageId, Timeline};
 use autodiff::{Tape, Tracked};
 pub use memory::Backend;
-use memory::{Device, Memory};
+use memory::{Boundary, Device, Memory};
 use std::collections::BTreeMap;
 
 /// A step, run.
@@ -20,8 +20,8 @@ pub(crate) struct Simulated {
     pub(crate) storages: Vec<StorageId>,
     /// Storages that autodiff keeps at the end of forward, parameters and buffers excluded.
     pub(crate) saved: Vec<StorageId>,
-    /// Where functions of Burn ended, as indices of events.
-    pub(crate) boundaries: Vec<u32>,
+    /// Where functions of Burn ended.
+    pub(crate) boundaries: Vec<Boundary>,
 }
 
 /// Runs one step in its steady state.
@@ -131,7 +131,8 @@ fn run(
     moved: &[bool],
     values: &mut BTreeMap<Slot, Tracked>,
 ) {
-    let take = |(slot, moved): (&Slot, &bool)| if *moved { values.remove(slot) } else { values.get(slot).cloned() };
+    let take =
+        |(slot, moved): (&Slot, &bool)| if *moved { values.remove(slot) } else { values.get(slot).cloned() };
     let inputs: Option<Vec<Tracked>> = instr.inputs.iter().zip(moved).map(take).collect();
     let Some(inputs) = inputs else { return };
     if let Some(output) = functions::call(tape, device, &instr.prim, inputs, program.ty(instr.output)) {
@@ -155,4 +156,3 @@ fn living(memory: &Memory, loss: &Tracked) -> Vec<StorageId> {
         .map(|(id, _)| id)
         .collect()
 }
-

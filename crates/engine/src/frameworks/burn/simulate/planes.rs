@@ -69,7 +69,8 @@ impl Device {
         window: &Window,
         groups: usize,
     ) -> Tensor {
-        let turned = Window { stride: window.dilation.clone(), dilation: window.stride.clone(), ..window.clone() };
+        let turned =
+            Window { stride: window.dilation.clone(), dilation: window.stride.clone(), ..window.clone() };
         let last = x.rank() - 1;
         let (x, grad) = (self.channels_last(x), self.channels_last(grad));
         let (x, grad) = (self.swap(x, 0, last), self.swap(grad, 0, last));
@@ -86,7 +87,8 @@ impl Device {
         let (inner, outer) = (want[last], want[0] / groups.max(1));
         want[0] = outer;
         let piece = |t: &Tensor, from: usize, to: usize| {
-            let mut ranges: Vec<Range> = t.shape.iter().map(|n| Range { start: 0, end: *n, step: 1 }).collect();
+            let mut ranges: Vec<Range> =
+                t.shape.iter().map(|n| Range { start: 0, end: *n, step: 1 }).collect();
             ranges[0] = Range { start: from, end: to, step: 1 };
             self.slice(t.clone(), &ranges)
         };
@@ -114,8 +116,15 @@ impl Device {
     }
 
     /// The weight's gradient of a transposed convolution: a convolution of the gradient by the input.
-    pub(super) fn transposed_weight(&self, x: Tensor, grad: Tensor, shape: &[usize], window: &Window) -> Tensor {
-        let turned = Window { stride: window.dilation.clone(), dilation: window.stride.clone(), ..window.clone() };
+    pub(super) fn transposed_weight(
+        &self,
+        x: Tensor,
+        grad: Tensor,
+        shape: &[usize],
+        window: &Window,
+    ) -> Tensor {
+        let turned =
+            Window { stride: window.dilation.clone(), dilation: window.stride.clone(), ..window.clone() };
         let (x, grad) = (self.swap(x, 0, 1), self.swap(grad, 0, 1));
         let y = self.conv(grad, x, &turned);
         let y = self.swap(y, 0, 1);

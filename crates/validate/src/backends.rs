@@ -1,0 +1,102 @@
+//! The devices that steps run on.
+
+use crate::counting;
+use crate::measure::{Meter, Run, measure};
+use crate::measurement::{Measurement, Usage};
+use burn_ndarray::{NdArray, NdArrayDevice};
+use memfit_engine::allocators::CubeclConfig;
+use memfit_engine::frameworks::burn::Backend as Layout;
+use memfit_graph::Bytes;
+
+/// A device's kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The processor.
+    Cpu,
+    /// Vulkan, Metal or DirectX 12.
+    Wgpu,
+    /// An NVIDIA card.
+    Cuda,
+}
+
+impl Backend {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Cpu => "cpu",
+            Backend::Wgpu => "wgpu",
+            Backend::Cuda => "cuda",
+        }
+    }
+
+    /// What it makes of kinds and offsets. The processor is predicted as the others are, without their rounding.
+    pub fn layout(self) -> Layout {
+        match self {
+            Backend::Cpu => Layout { bool_bytes: 1, int_bytes: 8, alignment: 1 },
+            Backend::Wgpu => Layout::WGPU,
+            Backend::Cuda => Layout::CUDA,
+        }
+    }
+
+    /// Why it cannot be used here, in words that say what is missing.
+    ///
+    /// # Errors
+    /// Where this program was built without it, or the host lacks it.
+    pub fn available(self) -> Result<(), String> {
+        match self {
+            Backend::Cpu => Ok(()),
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu => Ok(()),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda => crate::cuda::available(),
+            #[allow(unreachable_patterns)]
+            other => Err(format!(
+                "this memfit was built without it: cargo install memfit --features {}",
+                other.name()
+            )),
+        }
+    }
+}
+
+struct Processor;
+
+impl Meter for Processor {
+    fn usage(&mut self) -> Usage {
+        let (now, highest) = counting::take();
+        Usage { in_use: highest, reserved: now }
+    }
+}
+
+/// What a backend's pools follow from on this host; none where it has no pools.
+pub fn pools(backend: Backend) -> Option<CubeclConfig> {
+    match backend {
+        Backend::Cpu => None,
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => crate::wgpu::config(),
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => crate::cuda::config(),
+        #[allow(unreachable_patterns)]
+        _ => None,
+    }
+}
+
+/// Runs steps; the measurement carries what was said where they failed.
+pub fn run(backend: Backend, run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measurement {
+    let mut m = match backend {
+        Backend::Cpu => {
+            let mut m = measure::<NdArray<f32>>(run, NdArrayDevice::Cpu, Processor, progress);
+            m.device = format!("{} {}", std::env::consts::ARCH, std::env::consts::OS);
+            // Nothing pools here.
+            m.reserved = Bytes::ZERO;
+            m
+        }
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => crate::wgpu::run(run, progress),
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => crate::cuda::run(run, progress),
+        #[allow(unreachable_patterns)]
+        _ => Measurement::default(),
+    };
+    m.backend = backend.name().into();
+    m
+}

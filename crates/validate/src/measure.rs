@@ -1,0 +1,187 @@
+//! Runs steps and asks the device between functions.
+
+use crate::measurement::{Ended, Measurement, Usage};
+use crate::probe::observe;
+use crate::step::{Moment, Stopped, Trainer};
+use burn_backend::Backend;
+use burn_backend::tensor::Device;
+use memfit_engine::Phase;
+use memfit_engine::frameworks::burn::{Program, phase_index};
+use memfit_graph::Bytes;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Reads a device's memory.
+pub trait Meter: 'static {
+    /// What is held now; on a device that keeps count itself, the most since it was last asked.
+    fn usage(&mut self) -> Usage;
+}
+
+struct Gauge<M> {
+    meter: M,
+    base: Usage,
+    phases: [Bytes; 3],
+    layers: Vec<Bytes>,
+    layer: u32,
+    phase: Phase,
+}
+
+impl<M: Meter> Gauge<M> {
+    fn now(&mut self) -> Usage {
+        let usage = self.meter.usage();
+        Usage { in_use: usage.in_use.saturating_sub(self.base.in_use), ..usage }
+    }
+
+    fn at(&mut self, moment: Moment) {
+        let usage = self.now();
+        (self.phase, self.layer) = (moment.phase, moment.layer);
+        if let Some(slot) = phase_index(moment.phase).and_then(|at| self.phases.get_mut(at)) {
+            *slot = (*slot).max(usage.in_use);
+        }
+        if let Some(slot) = self.layers.get_mut(moment.layer as usize) {
+            *slot = (*slot).max(usage.in_use);
+        }
+    }
+}
+
+/// What is to be run.
+#[derive(Clone, Copy)]
+pub struct Run<'a> {
+    /// The step.
+    pub program: &'a Program,
+    /// How often.
+    pub steps: u32,
+    /// Set to end after the step that runs.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// Measures steps on a device. `progress` is told after each one: how many, and the highest so far.
+pub fn measure<B: Backend>(
+    run: Run<'_>,
+    device: Device<B>,
+    meter: impl Meter,
+    progress: &mut dyn FnMut(u32, Bytes),
+) -> Measurement {
+    let program = run.program;
+    let mut gauge = Gauge {
+        meter,
+        base: Usage::default(),
+        phases: [Bytes::ZERO; 3],
+        layers: vec![Bytes::ZERO; program.layers.len()],
+        layer: 0,
+        phase: Phase::Setup,
+    };
+    gauge.base = gauge.meter.usage();
+    let gauge = Rc::new(RefCell::new(gauge));
+    let mut m = Measurement::default();
+    let made = guarded(&gauge, program, || Trainer::<B>::new(program, device.clone(), &BTreeMap::new()));
+    let mut trainer = match made {
+        Ok(Ok(trainer)) => trainer,
+        Ok(Err(message)) => {
+            m.ended = Some(ended(program, &gauge, "", message));
+            return m;
+        }
+        Err(ended) => {
+            m.ended = Some(ended);
+            return m;
+        }
+    };
+    let _ = B::sync(&device);
+    m.before = gauge.borrow_mut().now();
+    let calls: Vec<u32> = program.instrs.iter().map(|i| i.layer).collect();
+    for step in 0..run.steps {
+        if run.interrupted.load(Ordering::Relaxed) {
+            let message = "ended by the user".to_owned();
+            m.ended = Some(Ended { kind: "interrupted", ..ended(program, &gauge, "", message) });
+            break;
+        }
+        {
+            let mut g = gauge.borrow_mut();
+            g.phases = [Bytes::ZERO; 3];
+            g.layers.iter_mut().for_each(|b| *b = Bytes::ZERO);
+            g.now();
+        }
+        let (seen, calls) = (gauge.clone(), calls.clone());
+        observe(Some(Box::new(move |call| {
+            let layer = calls.get(call as usize).copied().unwrap_or(0);
+            seen.borrow_mut().at(Moment { phase: Phase::Backward, layer });
+        })));
+        let watch = gauge.clone();
+        let result = guarded(&gauge, program, || {
+            trainer.step(&mut |moment| watch.borrow_mut().at(moment), &mut |_, _| {})
+        });
+        observe(None);
+        let result = result.and_then(|r| r.map_err(|s: Stopped| ended(program, &gauge, &s.call, s.message)));
+        match result {
+            Ok(loss) => m.losses.extend(loss),
+            Err(ended) => {
+                m.ended = Some(ended);
+                break;
+            }
+        }
+        let _ = B::sync(&device);
+        let mut g = gauge.borrow_mut();
+        // Twice: the first answer may be the highest of what ended.
+        g.now();
+        let after = g.now();
+        m.after_steps.push(after.in_use);
+        m.reserved = after.reserved;
+        m.phases = g.phases;
+        let layers = program.layers.iter().zip(&g.layers);
+        m.layers = layers.map(|(name, bytes)| (name.to_string(), *bytes)).collect();
+        drop(g);
+        m.steps = step + 1;
+        progress(m.steps, m.peak());
+    }
+    m
+}
+
+/// What a panic says is an ending, not a crash.
+fn guarded<T, M: Meter>(
+    gauge: &Rc<RefCell<Gauge<M>>>,
+    program: &Program,
+    run: impl FnOnce() -> T,
+) -> Result<T, Ended> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let result = catch_unwind(AssertUnwindSafe(run));
+    std::panic::set_hook(hook);
+    result.map_err(|payload| {
+        let text = payload
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        ended(program, gauge, "", text.unwrap_or_else(|| "a panic".into()))
+    })
+}
+
+fn ended<M: Meter>(program: &Program, gauge: &Rc<RefCell<Gauge<M>>>, call: &str, message: String) -> Ended {
+    let (phase, layer) = gauge.try_borrow().map_or((Phase::Setup, 0), |g| (g.phase, g.layer));
+    let layer = program.layers.get(layer as usize).map_or(String::new(), |l| l.to_string());
+    let function = if call.is_empty() { format!("{phase:?}").to_lowercase() } else { call.to_owned() };
+    let kind = if is_out_of_memory(&message) { "out-of-memory" } else { "failed" };
+    Ended { kind, layer, function, message }
+}
+
+/// How wgpu, cubecl and CUDA say it.
+fn is_out_of_memory(message: &str) -> bool {
+    let text = message.to_lowercase();
+    ["out of memory", "outofmemory", "out_of_memory", "buffertoobig", "alloc size"]
+        .iter()
+        .any(|s| text.contains(s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocators_are_understood() {
+        assert!(is_out_of_memory("called unwrap on Err: DriverError(CUDA_ERROR_OUT_OF_MEMORY)"));
+        assert!(is_out_of_memory("BufferTooBig(8589934592)"));
+        assert!(!is_out_of_memory("shapes do not match"));
+    }
+}

@@ -1,0 +1,26 @@
+//! cubecl's own count of its pools.
+
+use crate::measure::Meter;
+use crate::measurement::Usage;
+use cubecl::Runtime;
+use cubecl::client::ComputeClient;
+use memfit_engine::allocators::CubeclConfig;
+use memfit_graph::Bytes;
+
+/// Asks a client.
+pub(crate) struct Pools<R: Runtime>(pub(crate) ComputeClient<R>);
+
+impl<R: Runtime> Meter for Pools<R> {
+    fn usage(&mut self) -> Usage {
+        self.0.memory_usage().map_or(Usage::default(), |m| Usage {
+            in_use: Bytes(m.bytes_in_use),
+            reserved: Bytes(m.bytes_reserved),
+        })
+    }
+}
+
+/// What the pools follow from on a device.
+pub(crate) fn config<R: Runtime>(client: &ComputeClient<R>) -> CubeclConfig {
+    let memory = &client.properties().memory;
+    CubeclConfig { max_page: Bytes(memory.max_page_size), alignment: memory.alignment, limit: None }
+}
