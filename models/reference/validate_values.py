@@ -94,7 +94,8 @@ def trained(name, make, kind):
     model = make().train()
     without_chance(model)
     with torch.no_grad():
-        for key, tensor in model.state_dict(keep_vars=True).items():
+        # Each tensor once, under its first name.
+        for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if tensor.is_floating_point():
                 tensor.copy_(torch.from_numpy(formula(key, tuple(tensor.shape), True)))
     arrays = inputs_of(name)

@@ -15,10 +15,10 @@ pub(crate) use gpu::{GpuArgs, GpusArgs};
 pub(crate) use life::LifeArgs;
 use memfit_report::Depth;
 pub(crate) use plan::PlanArgs;
+use std::path::PathBuf;
 #[cfg(feature = "validate")]
 pub(crate) use validate::Backend;
 pub(crate) use validate::ValidateArgs;
-use std::path::PathBuf;
 
 /// Tells, before a GPU is rented, where the memory of one training step goes.
 #[derive(Debug, Parser)]

@@ -218,3 +218,87 @@ fn step(program: &Program, backend: Backend) -> pytorch::Step {
         .push("Burn: without kernel fusion, autotuning and checkpointing; tensors are contiguous".into());
     pytorch::Step { timeline: simulated.timeline, saved, layer_ops, stored, unknown: Vec::new(), assumptions }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::{Attributes, Binding, Role, Shape, Type, infer};
+
+    /// x[4,8] · [8,16] + b → relu → · [16,2] + b
+    fn two_layers() -> Graph {
+        let mut g = Graph::default();
+        let float = |shape: &[u64]| Type::tensor(DType::Float32, Shape::from(shape));
+        let x = g.add_tensor("x", float(&[4, 8]), Role::Input);
+        g.inputs = vec![x];
+        let mut weight = |name: &str, shape: &[u64]| g.add_tensor(name, float(shape), Role::Initializer);
+        let first = [weight("a.weight", &[8, 16]), weight("a.bias", &[16])];
+        let second = [weight("b.weight", &[16, 2]), weight("b.bias", &[2])];
+        let y = g.push("Gemm", Attributes::default(), &[x, first[0], first[1]], "y").unwrap();
+        let z = g.push("Relu", Attributes::default(), &[y], "z").unwrap();
+        let out = g.push("Gemm", Attributes::default(), &[z, second[0], second[1]], "out").unwrap();
+        g.outputs = vec![out];
+        g
+    }
+
+    fn plan(optimizer: &str) -> Plan {
+        Plan {
+            framework: crate::Framework::Burn,
+            optimizer: optimizer.into(),
+            loss: Loss::None,
+            ..Plan::default()
+        }
+    }
+
+    fn step_of(g: &Graph, optimizer: &str) -> (Program, pytorch::Step) {
+        let inferred = infer(g, &Binding::default()).unwrap();
+        let program = program(g, &inferred, &plan(optimizer)).unwrap();
+        let step = step(&program, Backend::CUDA);
+        (program, step)
+    }
+
+    #[test]
+    fn relu_keeps_its_input_and_a_layer_its_own() {
+        // The bias is added in place; relu cannot write into what autodiff keeps of it.
+        let (_, step) = step_of(&two_layers(), "sgd");
+        let kept: Vec<u64> =
+            step.saved.iter().map(|s| step.timeline.storages[s.storage.0 as usize].bytes.0).collect();
+        assert_eq!(kept, [256, 256]);
+    }
+
+    #[test]
+    fn what_is_held_between_steps_is_parameters_state_and_the_batch() {
+        let parameters = 4 * (8 * 16 + 16 + 16 * 2 + 2);
+        for (optimizer, copies) in [("sgd", 1), ("momentum", 2), ("adam", 3)] {
+            let (program, step) = step_of(&two_layers(), optimizer);
+            let p = predict(&program, Backend::CUDA);
+            assert_eq!(p.steady, Bytes(copies * parameters + 4 * 4 * 8), "{optimizer}");
+            assert!(p.peak >= p.between && p.between > p.steady);
+            let held: Bytes = step.stored.iter().map(|s| s.bytes + s.optimizer_bytes).sum();
+            assert_eq!(held, Bytes(copies * parameters));
+        }
+    }
+
+    #[test]
+    fn a_step_ends_with_what_it_began_with() {
+        use crate::EventKind;
+        let (program, step) = step_of(&two_layers(), "adam");
+        let mut live = 0_i128;
+        for event in &step.timeline.events {
+            let bytes = i128::from(step.timeline.storages[event.storage.0 as usize].bytes.0);
+            live += if event.kind == EventKind::Allocate { bytes } else { -bytes };
+        }
+        assert_eq!(live, i128::from(predict(&program, Backend::CUDA).steady.0));
+    }
+
+    #[test]
+    fn all_operators_without_a_rule_are_listed() {
+        let mut g = two_layers();
+        let out = g.outputs[0];
+        let a = g.push("Selu", Attributes::default(), &[out], "a").unwrap();
+        let b = g.push("Hardmax", Attributes::default(), &[a], "b").unwrap();
+        g.outputs = vec![b];
+        let inferred = infer(&g, &Binding::default()).unwrap();
+        let problems = program(&g, &inferred, &plan("sgd")).unwrap_err();
+        assert_eq!(problems.iter().map(|p| &*p.op).collect::<Vec<_>>(), ["Selu", "Hardmax"]);
+    }
+}

@@ -8,7 +8,7 @@ use super::memory::{Device, Tensor, contiguous};
 
 impl Device {
     pub(super) fn unary(&self, x: Tensor) -> Tensor {
-        if x.can_mut() { x } else { self.new(x.kind, &x.shape, "elementwise") }
+        if x.can_mut() { x } else { self.make(x.kind, &x.shape, "elementwise") }
     }
 
     pub(super) fn binary(&self, a: Tensor, b: Tensor) -> Tensor {
@@ -18,7 +18,7 @@ impl Device {
             b
         } else {
             let shape: Vec<usize> = a.shape.iter().zip(&b.shape).map(|(a, b)| *a.max(b)).collect();
-            self.new(a.kind, &shape, "elementwise")
+            self.make(a.kind, &shape, "elementwise")
         }
     }
 
@@ -27,11 +27,11 @@ impl Device {
         if a.kind == Kind::Bool {
             return self.binary(a, b);
         }
-        self.new(Kind::Bool, &a.shape, "comparison")
+        self.make(Kind::Bool, &a.shape, "comparison")
     }
 
     pub(super) fn compare_scalar(&self, a: Tensor) -> Tensor {
-        if a.kind == Kind::Bool { self.unary(a) } else { self.new(Kind::Bool, &a.shape, "comparison") }
+        if a.kind == Kind::Bool { self.unary(a) } else { self.make(Kind::Bool, &a.shape, "comparison") }
     }
 
     pub(super) fn mask_fill(&self, x: Tensor, mask: Tensor) -> Tensor {
@@ -47,17 +47,17 @@ impl Device {
     }
 
     pub(super) fn zeros(&self, shape: &[usize]) -> Tensor {
-        self.new(Kind::Float, shape, "fill")
+        self.make(Kind::Float, shape, "fill")
     }
 
     pub(super) fn copy(&self, x: &Tensor) -> Tensor {
-        self.new(x.kind, &x.shape, "contiguous copy")
+        self.make(x.kind, &x.shape, "contiguous copy")
     }
 
     pub(super) fn reduce(&self, x: Tensor, axis: usize) -> Tensor {
         let mut shape = x.shape.clone();
         shape[axis] = 1;
-        self.new(x.kind, &shape, "reduction")
+        self.make(x.kind, &shape, "reduction")
     }
 
     /// Axis after axis, the smallest first.
@@ -76,7 +76,7 @@ impl Device {
         let rank = a.rank();
         let mut shape: Vec<usize> = a.shape.iter().zip(&b.shape).map(|(a, b)| *a.max(b)).collect();
         (shape[rank - 2], shape[rank - 1]) = (a.shape[rank - 2], b.shape[rank - 1]);
-        self.new(Kind::Float, &shape, "matmul")
+        self.make(Kind::Float, &shape, "matmul")
     }
 
     /// `reshape_action` (burn-std): a view where the tensor is contiguous, where axes are only split, or where leading ones are put
@@ -95,7 +95,7 @@ impl Device {
             x.shape = shape.to_vec();
             return x;
         }
-        self.new(x.kind, shape, "reshape")
+        self.make(x.kind, shape, "reshape")
     }
 
     pub(super) fn permute(&self, x: Tensor, axes: &[usize]) -> Tensor {
@@ -137,7 +137,7 @@ impl Device {
         if ranges.iter().all(|r| r.step == 1) && aligned(start) && aligned(end) {
             return Tensor { shape, ..x };
         }
-        self.new(x.kind, &shape, "slice")
+        self.make(x.kind, &shape, "slice")
     }
 
     pub(super) fn slice_to(&self, x: Tensor, shape: &[usize]) -> Tensor {

@@ -179,7 +179,7 @@ impl Device {
     }
 
     /// A new tensor of what the phase makes.
-    pub(super) fn new(&self, kind: Kind, shape: &[usize], label: &str) -> Tensor {
+    pub(super) fn make(&self, kind: Kind, shape: &[usize], label: &str) -> Tensor {
         let category = {
             let r = self.memory.borrow();
             match r.phase {

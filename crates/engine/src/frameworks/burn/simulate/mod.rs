@@ -1,10 +1,12 @@
 //! Runs a program without computing: every buffer that Burn makes and when it goes.
 
 mod autodiff;
+mod elementwise;
 mod functions;
 mod kernels;
 mod memory;
 mod planes;
+mod products;
 
 use super::program::{Program, Slot, SourceKind};
 use crate::{Category, Phase, StorageId, Timeline};

@@ -45,7 +45,7 @@ impl Device {
         let mut shape = vec![x.shape[0]];
         shape.extend(sizes(window, &weight.shape[1..last], &x.shape[1..last]));
         shape.push(weight.shape[0]);
-        self.new(Kind::Float, &shape, "convolution")
+        self.make(Kind::Float, &shape, "convolution")
     }
 
     pub(super) fn conv(&self, x: Tensor, weight: Tensor, window: &Window) -> Tensor {
@@ -57,7 +57,7 @@ impl Device {
     /// A transposed convolution of the gradient; `shape` is the input's.
     pub(super) fn conv_data(&self, grad: Tensor, weight: Tensor, shape: &[usize]) -> Tensor {
         drop((grad, weight));
-        self.new(Kind::Float, shape, "convolution")
+        self.make(Kind::Float, shape, "convolution")
     }
 
     /// A convolution of the input by the gradient, group by group.
@@ -83,7 +83,7 @@ impl Device {
             }
             return self.channels_first(y);
         }
-        let mut all = self.new(Kind::Float, &want, "convolution");
+        let mut all = self.make(Kind::Float, &want, "convolution");
         let (inner, outer) = (want[last], want[0] / groups.max(1));
         want[0] = outer;
         let piece = |t: &Tensor, from: usize, to: usize| {
@@ -132,7 +132,7 @@ impl Device {
     }
 
     fn plane(&self, x: &Tensor, size: &[usize], kind: Kind) -> Tensor {
-        let y = self.new(kind, &[x.shape[0], size[0], size[1], x.shape[1]], "pooling");
+        let y = self.make(kind, &[x.shape[0], size[0], size[1], x.shape[1]], "pooling");
         self.channels_first(y)
     }
 
