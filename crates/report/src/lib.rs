@@ -6,15 +6,22 @@
 
 pub mod advise;
 pub mod amounts;
+pub mod csv;
 pub mod fit;
 mod fold;
 pub mod gpus;
+pub mod html;
 pub mod inspect;
 pub mod json;
+pub mod markdown;
+pub mod netron;
+mod provenance;
 #[cfg(test)]
 mod sample;
+pub mod svg;
 pub mod text;
 mod words;
 
 pub use fold::{Depth, Fold, Group, fold};
 pub use inspect::Inspection;
+pub use provenance::{Provenance, fingerprint};
