@@ -10,6 +10,7 @@ mod host;
 mod load;
 mod output;
 mod progress;
+mod step;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -58,6 +59,9 @@ fn run(command: &Command) -> Result<Finding, Failure> {
         Command::Advise(args) => commands::advise(args),
         Command::Fit(args) => commands::fit(args),
         Command::Inspect(args) => done(commands::inspect(args)),
+        Command::Report(args) => commands::report(args),
+        Command::Diff(args) => done(commands::diff(args)),
+        Command::Check(args) => commands::check(args),
         Command::Explain(args) => commands::explain(args),
         Command::Gpus(args) => done(commands::gpus(args)),
         Command::Validate(args) => commands::validate(args),

@@ -58,6 +58,12 @@ pub(crate) fn error(failure: &Failure) {
     let _ = writeln!(err, "{ERROR}error:{ERROR:#} {}", visible(&failure.to_string()));
 }
 
+/// Tells what went wrong with a part of the work.
+pub(crate) fn warn(message: &str) {
+    let mut err = anstream::AutoStream::auto(std::io::stderr().lock());
+    let _ = writeln!(err, "warning: {}", visible(message));
+}
+
 /// Names come from files: what would move the cursor is replaced.
 fn visible(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()

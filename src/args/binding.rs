@@ -4,7 +4,7 @@ use super::typed::{self, Given, Input, InputValue};
 use clap::Args;
 use memfit_graph::{Binding, DType, Dim, Graph, Num, Problem, Shape, Type, Value};
 use memfit_keras::{Custom, Options};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
@@ -16,6 +16,11 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// The same numbers for another file.
+    pub(crate) fn of(&self, file: &Path) -> ModelArgs {
+        self.sizes.of(file)
+    }
+
     /// What the flags mean for this model, or everything that is wrong with them.
     pub(crate) fn binding(&self, graph: &Graph) -> Result<Binding, Vec<Problem>> {
         self.sizes.binding(graph)
@@ -23,7 +28,7 @@ impl ModelArgs {
 }
 
 /// Numbers that a model leaves open.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct SizeArgs {
     /// Samples in a batch: binds the batch axis of every input, also where the file fixes it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Sizes that the model leaves open")]
@@ -43,6 +48,11 @@ pub(crate) struct SizeArgs {
 }
 
 impl SizeArgs {
+    /// These numbers for a file.
+    pub(crate) fn of(&self, file: &Path) -> ModelArgs {
+        ModelArgs { file: file.to_owned(), sizes: self.clone() }
+    }
+
     /// What the importer of Keras files is told.
     pub(crate) fn options(&self) -> Options {
         let shape = |input: &Input| match &input.given {

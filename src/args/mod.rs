@@ -8,6 +8,7 @@ mod plan;
 mod typed;
 mod validate;
 
+use crate::failure::Failure;
 use crate::output::Color;
 pub(crate) use binding::{ModelArgs, SizeArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -49,6 +50,12 @@ pub(crate) enum Command {
     Estimate(Box<EstimateArgs>),
     /// Every tensor with its shape and dtype, operators and warnings; no training
     Inspect(InspectArgs),
+    /// An estimate as a document: HTML, Markdown, SVG, CSV, a badge…
+    Report(Box<ReportArgs>),
+    /// What changed in memory from one model to another, and in which layers
+    Diff(Box<DiffArgs>),
+    /// The models of a memfit.toml against their budgets and what they took before
+    Check(CheckArgs),
     /// What a log says of memory that ran out: why, with the lines that prove it, and what to do
     Explain(Box<ExplainArgs>),
     /// The largest batch per GPU, precision and optimizer
@@ -62,6 +69,192 @@ pub(crate) enum Command {
     /// A completion script for a shell
     Completions(CompletionsArgs),
 }
+
+/// Writes an estimate as a document that needs nothing else: a page, Markdown for a review, a card, a badge.
+///
+/// Of a folder it writes one document for each model below it and an index, or JSON Lines. Identical input gives identical bytes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  memfit report resnet50.onnx -b 32 --gpu rtx-4090 -o review.html
+  memfit report resnet50.onnx -b 32 --as badge -o memory.svg
+  memfit report models -b 8 -o reports --as html
+  memfit report models -b 8 --as jsonl > all.jsonl")]
+pub(crate) struct ReportArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    #[command(flatten)]
+    pub(crate) gpu: GpuArgs,
+    /// Where to write; a folder for a folder of models. Without it, standard output
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) output: Option<PathBuf>,
+    /// What to write, where the name of the file does not say it
+    #[arg(long = "as", value_enum, value_name = "KIND", help_heading = "Output", alias = "format")]
+    kind: Option<Document>,
+}
+
+/// A kind of document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Document {
+    /// One page that needs nothing else
+    Html,
+    /// For a review on a code host
+    #[value(alias = "md")]
+    Markdown,
+    /// A card
+    Svg,
+    /// The whole estimate for programs
+    Json,
+    /// The same on one line
+    Jsonl,
+    /// A row per layer
+    Csv,
+    /// As on a terminal
+    #[value(alias = "txt")]
+    Text,
+    /// A badge as SVG
+    Badge,
+    /// A badge as a Shields endpoint's JSON
+    Shields,
+    /// A side file that shows the numbers in Netron
+    Netron,
+}
+
+impl Document {
+    /// The end of its file's name.
+    pub(crate) fn extension(self) -> &'static str {
+        match self {
+            Document::Html => "html",
+            Document::Markdown => "md",
+            Document::Svg | Document::Badge => "svg",
+            Document::Json | Document::Shields | Document::Netron => "json",
+            Document::Jsonl => "jsonl",
+            Document::Csv => "csv",
+            Document::Text => "txt",
+        }
+    }
+}
+
+impl ReportArgs {
+    /// What to write: as asked, else as the file's name says, else HTML into a folder and Markdown onto a terminal.
+    pub(crate) fn document(&self) -> Result<Document, Failure> {
+        if let Some(kind) = self.kind {
+            return Ok(kind);
+        }
+        let Some(output) = &self.output else { return Ok(Document::Markdown) };
+        let extension = output.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+        match &*extension {
+            "html" | "htm" => Ok(Document::Html),
+            "md" | "markdown" => Ok(Document::Markdown),
+            "svg" => Ok(Document::Svg),
+            "json" => Ok(Document::Json),
+            "jsonl" | "ndjson" => Ok(Document::Jsonl),
+            "csv" => Ok(Document::Csv),
+            "txt" => Ok(Document::Text),
+            "" => Ok(Document::Html),
+            other => Err(Failure::new(
+                format!("--output {}", output.display()),
+                format!("`.{other}` names no kind of document"),
+            )
+            .hint("html, md, svg, json, jsonl, csv or txt; or say it with --as")),
+        }
+    }
+}
+
+/// Tells what changed in memory from one model to another under the same plan.
+///
+/// Layers are matched by name, then by structure, so that a renamed or moved layer is recognised.
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// The model before
+    #[arg(value_name = "OLD")]
+    pub(crate) old: PathBuf,
+    /// The model after
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+    #[command(flatten)]
+    pub(crate) models: SizeArgs,
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+    #[command(flatten)]
+    pub(crate) gpu: GpuArgs,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub(crate) format: DiffFormat,
+    /// Show at most this many layers, those that changed most: a number or `all`
+    #[arg(long, value_name = "N", default_value = "30", value_parser = typed::top, help_heading = "Output")]
+    pub(crate) top: usize,
+}
+
+/// How a difference is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For a comment on a pull request
+    #[value(alias = "md")]
+    Markdown,
+    /// For programs
+    Json,
+}
+
+/// Checks models against their budgets, their card and what they took before. For pull requests and hooks.
+///
+/// Exits with 0 where all is well, 1 where a model is over, 2 where the file or a model cannot be read.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example of a memfit.toml:
+  version = 1
+  baseline = \"memfit.baseline.json\"
+
+  [[model]]
+  path = \"models/detector.onnx\"
+  batch_size = 32
+  precision = \"mixed-bf16\"
+  gpu = \"rtx-4090\"
+  budget = \"20GiB\"
+  max_growth = \"1%\"")]
+pub(crate) struct CheckArgs {
+    /// The file that lists models and budgets
+    #[arg(value_name = "FILE", default_value = "memfit.toml")]
+    pub(crate) config: PathBuf,
+    /// Write what the models take now as the baseline
+    #[arg(long)]
+    pub(crate) update: bool,
+    /// How to write the result
+    #[arg(long, value_enum, default_value_t, help_heading = "Output")]
+    pub(crate) format: CheckFormat,
+}
+
+/// How a check is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CheckFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For a comment on a pull request
+    #[value(alias = "md")]
+    Markdown,
+    /// For programs
+    Json,
+    /// For a code host's alerts (SARIF 2.1.0)
+    Sarif,
+    /// For annotations in a GitHub workflow
+    Github,
+}
+
+/// What `memfit estimate` would understand of these words; the first is the command.
+pub(crate) fn estimate(words: impl Iterator<Item = String>) -> Result<EstimateArgs, clap::Error> {
+    match Cli::try_parse_from(std::iter::once("memfit".to_owned()).chain(words))?.command {
+        Command::Estimate(args) => Ok(*args),
+        _ => Err(clap::Error::new(clap::error::ErrorKind::InvalidSubcommand)),
+    }
+}
+
+pub(crate) use typed::memory;
 
 /// Reads the log of a run that died and says what happened to its memory.
 ///

@@ -135,7 +135,7 @@ fn whole(text: &str) -> Result<u64, String> {
 }
 
 /// An amount of memory with its unit; `0` is none.
-pub(super) fn memory(text: &str) -> Result<Bytes, String> {
+pub(crate) fn memory(text: &str) -> Result<Bytes, String> {
     if text.trim() == "0" {
         return Ok(Bytes::ZERO);
     }

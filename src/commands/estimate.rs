@@ -2,33 +2,23 @@
 
 use crate::args::{EstimateArgs, Format};
 use crate::failure::Failure;
+use crate::step::Step;
 use crate::{Finding, load, output};
-use memfit_engine::{Companion, Life, Mode, Model, Plan, Scenario, Verdict};
+use memfit_engine::{Companion, Life, Mode, Model, Plan, Scenario};
 use memfit_graph::Binding;
 use memfit_report::{json, text};
 
 /// Estimates the step and writes it as asked.
 pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
-    // What is wrong with the flags alone is told before a file is opened.
-    args.plan.framework()?;
-    let card = args.gpu.card()?;
-    let loaded = load::load(&args.model)?;
-    let (plan, plan_warnings) = args.plan.plan(loaded.framework())?;
-    let failure = |problems| Failure::of_file(&loaded.file, problems);
-    let binding = args.model.binding(&loaded.model.graph).map_err(failure)?;
-    let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
-    let mut estimate = model.estimate_on(&binding, &plan, card.as_ref()).map_err(failure)?;
-    estimate.warnings.extend(loaded.model.warnings.iter().map(ToString::to_string));
-    estimate.warnings.extend(plan_warnings);
-    estimate.warnings.extend(args.gpu.warnings());
+    let mut step = Step::new(&args.model, &args.plan, &args.gpu)?;
     if let Some(life) = args.life.life() {
-        let (scenario, warnings) = scenario(args, &life, &model, &binding, &plan).map_err(|f| *f)?;
-        estimate.warnings.extend(warnings);
-        estimate.scenario = Some(scenario);
+        let (scenario, warnings) = scenario(args, &life, &step).map_err(|f| *f)?;
+        step.estimate.warnings.extend(warnings);
+        step.estimate.scenario = Some(scenario);
     }
-    let fits = estimate.fit.as_ref().is_none_or(|fit| fit.verdict != Verdict::DoesNotFit);
+    let estimate = &step.estimate;
     output::print(&match args.format.format {
-        Format::Json => json::estimate(&estimate),
+        Format::Json => json::estimate(estimate),
         Format::Text => {
             let options = text::Options {
                 width: output::width(),
@@ -36,21 +26,15 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
                 top: args.top,
                 ..Default::default()
             };
-            text::estimate(&estimate, &options)
+            text::estimate(estimate, &options)
         }
     })?;
-    Ok(Finding::fine_if(fits))
+    Ok(Finding::fine_if(step.fits()))
 }
 
 /// The parts of the process around the step, with a warning where another part than the step is the largest.
-fn scenario(
-    args: &EstimateArgs,
-    life: &Life,
-    model: &Model,
-    binding: &Binding,
-    plan: &Plan,
-) -> Result<(Scenario, Vec<String>), Box<Failure>> {
-    let trained = args.life.with.iter().map(|path| (path, plan.mode));
+fn scenario(args: &EstimateArgs, life: &Life, step: &Step) -> Result<(Scenario, Vec<String>), Box<Failure>> {
+    let trained = args.life.with.iter().map(|path| (path, step.plan.mode));
     let frozen = args.life.with_frozen.iter().map(|path| (path, Mode::Infer));
     let mut others = Vec::new();
     for (path, mode) in trained.chain(frozen) {
@@ -69,12 +53,13 @@ fn scenario(
             plan: plan.clone(),
         })
         .collect();
-    let scenario = model
-        .scenario(binding, plan, life, &companions)
+    let scenario = step
+        .model
+        .scenario(&step.binding, &step.plan, life, &companions)
         .map_err(|problems| Box::new(Failure::of_file(&args.model.file.display().to_string(), problems)))?;
-    let step = scenario.stretches.iter().position(|s| matches!(&*s.name, "train step" | "inference"));
+    let own = scenario.stretches.iter().position(|s| matches!(&*s.name, "train step" | "inference"));
     let warnings = match scenario.largest() {
-        Some(largest) if Some(scenario.worst) != step => vec![format!(
+        Some(largest) if Some(scenario.worst) != own => vec![format!(
             "the process holds the most in {}, not in the step that the tables below are about",
             largest.name
         )],

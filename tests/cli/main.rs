@@ -4,6 +4,7 @@
 
 mod advise;
 mod completions;
+mod documents;
 mod estimate;
 mod explain;
 mod fit;
@@ -64,6 +65,7 @@ fn memfit_with_input(args: &[&str], input: &[u8]) -> Run {
 /// A file of this content below the build directory.
 fn file(name: &str, content: &[u8]) -> String {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, content).unwrap();
     path.to_str().unwrap().to_owned()
 }

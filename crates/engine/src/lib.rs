@@ -7,6 +7,7 @@
 pub mod advise;
 pub mod allocators;
 pub mod devices;
+pub mod diff;
 mod estimate;
 pub mod fit;
 pub mod frameworks;

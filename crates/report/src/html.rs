@@ -194,6 +194,57 @@ fn list(out: &mut String, title: &str, items: &[String]) {
     out.push_str("</ul>\n");
 }
 
+/// A line of an index.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// The model.
+    pub name: &'a str,
+    /// Its report, relative to the index.
+    pub document: &'a str,
+    /// What it takes on the device.
+    pub peak: &'a str,
+    /// Why there is no report.
+    pub error: Option<&'a str>,
+    /// Whether it fits, or no card was named.
+    pub fits: bool,
+}
+
+/// An index of reports.
+pub fn index(rows: &[Row<'_>]) -> String {
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>Memory of one training step</title><style>{STYLE}</style></head><body><main>\n<h1>Memory of one training step</h1>\n<table><thead><tr><th scope=\"col\">model</th><th scope=\"col\">on the device</th><th scope=\"col\"></th></tr></thead><tbody>\n"
+    );
+    for row in rows {
+        let name = escape(row.name);
+        let cells = match row.error {
+            Some(error) => format!("<th scope=\"row\">{name}</th><td></td><td>{}</td>", escape(error)),
+            None => format!(
+                "<th scope=\"row\"><a href=\"{}\">{name}</a></th><td>{}</td><td>{}</td>",
+                link(row.document),
+                row.peak,
+                if row.fits { "" } else { "does not fit" }
+            ),
+        };
+        let _ = writeln!(out, "<tr>{cells}</tr>");
+    }
+    out.push_str("</tbody></table></main></body></html>\n");
+    out
+}
+
+/// A file's name as a relative link.
+fn link(name: &str) -> String {
+    let mut out = String::from("./");
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => out.push(char::from(byte)),
+            other => {
+                let _ = write!(out, "%{other:02X}");
+            }
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

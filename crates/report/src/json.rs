@@ -18,6 +18,21 @@ pub fn estimate(e: &Estimate) -> String {
     to_text(&document(e))
 }
 
+/// The same on one line.
+pub fn line(e: &Estimate) -> String {
+    let mut text = serde_json::to_string(&document(e)).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// A model that could not be estimated, on one line.
+pub fn failure(file: &str, message: &str) -> String {
+    let mut text =
+        serde_json::json!({"schema_version": SCHEMA_VERSION, "file": file, "error": message}).to_string();
+    text.push('\n');
+    text
+}
+
 pub(crate) fn to_text(value: &impl Serialize) -> String {
     // Serialising plain data into a string fails only on maps with keys that are not text, of which there are none.
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();

@@ -7,6 +7,7 @@
 pub mod advise;
 pub mod amounts;
 pub mod csv;
+pub mod diff;
 pub mod fit;
 mod fold;
 pub mod gpus;

@@ -2,7 +2,7 @@
 
 use super::{STYLE, scale};
 use crate::words;
-use memfit_engine::{Estimate, EventKind, Phase};
+use memfit_engine::{Estimate, Event, EventKind, Phase};
 use std::fmt::Write;
 
 /// How many points the curve has at most.
@@ -11,14 +11,18 @@ const POINTS: usize = 360;
 /// The curve as points of (highest bytes, phase at the end) for equal numbers of events.
 fn curve(e: &Estimate) -> Vec<(u64, Phase)> {
     let events = &e.timeline.events;
+    let size = |event: &Event| e.timeline.storages[event.storage.0 as usize].bytes.0;
+    // What is there before the step is where the curve begins.
+    let start = events.iter().position(|event| event.phase != Phase::Setup).unwrap_or(events.len());
+    let mut live = events[..start].iter().fold(0u64, |live, event| live.saturating_add(size(event)));
+    let events = &events[start..];
     let each = events.len().div_ceil(POINTS).max(1);
-    let mut live = 0u64;
     let mut points = Vec::new();
     for chunk in events.chunks(each) {
         let mut highest = 0;
-        let mut phase = Phase::Setup;
+        let mut phase = Phase::Forward;
         for event in chunk {
-            let bytes = e.timeline.storages[event.storage.0 as usize].bytes.0;
+            let bytes = size(event);
             live = match event.kind {
                 EventKind::Allocate => live.saturating_add(bytes),
                 EventKind::Free => live.saturating_sub(bytes),
@@ -36,7 +40,7 @@ pub(crate) fn drawing(out: &mut String, e: &Estimate, (x, y): (u64, u64), (width
     let points = curve(e);
     let Some(highest) = points.iter().map(|p| p.0).max().filter(|h| *h > 0) else { return };
     let at = |i: usize| x + scale(i as u64, points.len() as u64, width);
-    for phase in [Phase::Setup, Phase::Forward, Phase::Backward, Phase::OptimizerStep] {
+    for phase in [Phase::Forward, Phase::Backward, Phase::OptimizerStep] {
         let first = points.iter().position(|p| p.1 == phase);
         let last = points.iter().rposition(|p| p.1 == phase);
         let (Some(first), Some(last)) = (first, last) else { continue };

@@ -1,0 +1,41 @@
+//! The step that was asked for: flags and a file become an estimate. What several commands begin with.
+
+use crate::args::{GpuArgs, ModelArgs, PlanArgs};
+use crate::failure::Failure;
+use crate::load;
+use memfit_engine::{Estimate, Model, Plan, Verdict};
+use memfit_graph::Binding;
+
+/// An estimate with the model it is of.
+pub(crate) struct Step {
+    /// The path as typed.
+    pub(crate) file: String,
+    pub(crate) model: Model,
+    pub(crate) binding: Binding,
+    pub(crate) plan: Plan,
+    pub(crate) estimate: Estimate,
+}
+
+impl Step {
+    /// Reads the model and estimates the step.
+    pub(crate) fn new(model: &ModelArgs, plan: &PlanArgs, gpu: &GpuArgs) -> Result<Step, Failure> {
+        // What is wrong with the flags alone is told before a file is opened.
+        plan.framework()?;
+        let card = gpu.card()?;
+        let loaded = load::load(model)?;
+        let (plan, plan_warnings) = plan.plan(loaded.framework())?;
+        let failure = |problems| Failure::of_file(&loaded.file, problems);
+        let binding = model.binding(&loaded.model.graph).map_err(failure)?;
+        let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
+        let mut estimate = model.estimate_on(&binding, &plan, card.as_ref()).map_err(failure)?;
+        estimate.warnings.extend(loaded.model.warnings.iter().map(ToString::to_string));
+        estimate.warnings.extend(plan_warnings);
+        estimate.warnings.extend(gpu.warnings());
+        Ok(Step { file: loaded.file, model, binding, plan, estimate })
+    }
+
+    /// Whether it fits, or no card was named.
+    pub(crate) fn fits(&self) -> bool {
+        self.estimate.fit.as_ref().is_none_or(|fit| fit.verdict != Verdict::DoesNotFit)
+    }
+}
