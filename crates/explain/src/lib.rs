@@ -21,6 +21,9 @@ pub use message::{Kind, Message, Process};
 pub use scan::read;
 pub use text::text;
 
+/// Lines between a heading and the message that it is of.
+const HEADING: u64 = 40;
+
 /// How the run ended, as far as the log tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -47,21 +50,39 @@ pub struct Log {
     pub progress_after: u64,
     /// Whether something after the last failure says that the process ended.
     pub died_after: bool,
+    /// How many of the messages belong to failures that the run survived before the last one.
+    pub(crate) survived: usize,
 }
 
 impl Log {
-    /// The first message that says that an allocation failed.
+    /// The first message that says that an allocation failed; where the run survived a failure and died of another, that
+    /// other's first. A heading without numbers gives way to the message below it that has them.
     pub fn failure(&self) -> Option<&Message> {
-        self.messages.iter().find(|m| m.kind.is_failure())
+        let failed = |m: &&Message| m.kind.is_failure();
+        let first = self.messages.iter().skip(self.survived).find(failed);
+        let first = first.or_else(|| self.messages.iter().find(failed))?;
+        let device = |m: &&Message| matches!(m.kind, Kind::DeviceAllocation | Kind::Driver);
+        if first.requested.is_some() || first.allocated.is_some() || !device(&first) {
+            return Some(first);
+        }
+        let below = |m: &&Message| m.line > first.line && m.line - first.line <= HEADING;
+        let told = self.messages.iter().filter(device).filter(below).find(|m| m.requested.is_some());
+        told.or(Some(first))
+    }
+
+    /// Whether the run made steps after the last failure and did not end for it.
+    pub(crate) fn went_on(&self) -> bool {
+        self.failure().is_some() && self.progress_after >= 3 && !self.died_after
     }
 
     /// How the run ended.
     pub fn outcome(&self) -> Outcome {
-        let went_on = self.progress_after >= 3 && !self.died_after;
+        let went_on = self.went_on();
         match self.failure() {
             Some(_) if went_on => Outcome::Recovered,
             Some(_) => Outcome::OutOfMemory,
-            None if self.messages.iter().any(|m| m.kind == Kind::Retry) && self.progress_after == 0 => {
+            // An allocator that asked for less the next time failed only if the run ended on it.
+            None if self.died_after && self.messages.iter().any(|m| m.kind == Kind::Retry) => {
                 Outcome::OutOfMemory
             }
             None => Outcome::NoFailure,

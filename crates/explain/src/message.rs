@@ -127,9 +127,14 @@ impl Message {
         Some(self.reserved?.saturating_sub(self.allocated?))
     }
 
-    /// Counts the same message again and takes over what only the other one says.
+    /// Counts the same message again and takes over what is new in it.
     pub(crate) fn absorb(&mut self, other: Message) {
         self.count += 1;
+        self.fill(other);
+    }
+
+    /// Takes over what only the other one says.
+    pub(crate) fn fill(&mut self, other: Message) {
         let take = |mine: &mut Option<Bytes>, other: Option<Bytes>| *mine = mine.or(other);
         take(&mut self.requested, other.requested);
         take(&mut self.capacity, other.capacity);

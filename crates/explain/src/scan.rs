@@ -24,6 +24,14 @@ const FOLLOWING: u64 = 20_000;
 const MESSAGES: usize = 400;
 /// How many readings are kept; of more, every second.
 const READINGS: usize = 4096;
+/// Lines of progress after a failure that settle that the run went on.
+const WENT_ON: u64 = 64;
+/// Lines after a failure in which progress or an end is looked for.
+const WATCHED: u64 = 100_000;
+/// Repetitions of a message whose following lines are still read.
+const REPETITIONS: u64 = 16;
+/// Lines over which a message may be broken, by a terminal or a logger with a width.
+const BROKEN_OVER: u64 = 6;
 
 /// Reads a log to its end.
 ///
@@ -70,6 +78,10 @@ struct Scan {
     following: u64,
     stride: u64,
     seen_readings: u64,
+    /// Lines since the last failure in which progress or an end was looked for.
+    watched: u64,
+    /// A message that may go on below: its place, its text so far, and the last line that may belong to it.
+    broken: Option<(usize, String, u64)>,
     /// Whether the last line had no end yet.
     open: bool,
 }
@@ -89,6 +101,8 @@ impl Scan {
             following: 0,
             stride: 1,
             seen_readings: 0,
+            watched: 0,
+            broken: None,
             open: false,
         }
     }
@@ -97,16 +111,14 @@ impl Scan {
     fn lines(&mut self, bytes: &[u8], from: usize) {
         let mut at = from;
         while at < bytes.len() {
-            let hit = if self.log.failure().is_some() {
+            let hit = if self.following > 0 || self.watches() {
                 at
             } else {
                 match self.needles.find(&bytes[at..]) {
                     Some(found) => at + found.start(),
-                    None if self.following > 0 => at,
                     None => break,
                 }
             };
-            let hit = if self.following > 0 { at } else { hit };
             let start = memchr::memrchr(b'\n', &bytes[at..hit]).map_or(at, |n| at + n + 1);
             let end = memchr::memchr(b'\n', &bytes[hit..]).map_or(bytes.len(), |n| hit + n);
             self.log.lines += newlines(&bytes[at..start]);
@@ -118,22 +130,47 @@ impl Scan {
         self.open = bytes.last().is_some_and(|last| *last != b'\n');
     }
 
+    /// Whether the end of the run is still open after a failure, so that every line is looked at.
+    fn watches(&self) -> bool {
+        let log = &self.log;
+        let settled = log.progress_after >= WENT_ON || log.died_after || self.watched >= WATCHED;
+        !settled && log.messages.iter().any(|m| m.kind != Kind::Taken)
+    }
+
     fn line(&mut self, bytes: &[u8], start: usize, end: usize, hit: usize) {
         let whole = &bytes[start..end];
-        if self.log.messages.iter().any(|m| m.kind != Kind::Taken) {
+        if self.watches() {
+            self.watched += 1;
             self.log.progress_after += u64::from(self.progress.is_progress(whole));
             self.log.died_after |= context::is_end(whole);
         }
         let following = self.following > 0;
         self.following = self.following.saturating_sub(1);
-        if !following && !self.needles.is_match(whole) {
+        let Some(first) = self.needles.find(whole) else {
+            if following {
+                self.read_line(whole, hit, &bytes[..start]);
+            }
             return;
+        };
+        // What only prints the memory used so far is taken as often as it is kept.
+        let messages = self.needles.patterns_len() - context::READINGS.len();
+        if !following
+            && self.needles.find_overlapping_iter(whole).all(|found| found.pattern().as_usize() >= messages)
+        {
+            self.seen_readings += 1;
+            if self.log.failure().is_some() || !self.seen_readings.is_multiple_of(self.stride) {
+                return;
+            }
         }
+        self.read_line(whole, first.start(), &bytes[..start]);
+    }
+
+    fn read_line(&mut self, whole: &[u8], hit: usize, before: &[u8]) {
         let around = &whole[hit.saturating_sub(LINE / 2)..whole.len().min(hit + LINE / 2)];
         let plain = plain(around);
         // A progress bar overwrites itself: what stands between two returns is a line of its own.
         for part in plain.split('\r').filter(|part| !part.trim().is_empty()) {
-            self.part(part.trim(), &bytes[..start]);
+            self.part(part.trim(), before);
         }
     }
 
@@ -150,33 +187,62 @@ impl Scan {
         {
             self.reading(number, reading);
         }
-        let Some(mut message) = families::parse(line) else { return };
+        let Some(mut message) = families::parse(line) else { return self.continues(number, line) };
         message.line = number;
         message.text = line.chars().take(300).collect();
         if message.kind.is_failure() {
-            if self.log.failure().is_none() {
+            if self.log.went_on() {
+                // That one was survived; this one is another.
+                self.log.survived = self.log.messages.len();
+            }
+            if self.log.survived == self.log.messages.len() || self.log.failure().is_none() {
                 let tail = &before[before.len().saturating_sub(BEHIND)..];
                 self.log.context = Context::before(&plain(tail), line);
             }
             self.log.progress_after = 0;
             self.log.died_after = false;
+            self.watched = 0;
         }
-        self.following = FOLLOWING;
+        let survived = self.log.survived;
         let messages = &mut self.log.messages;
-        match messages.iter().position(|m| m.repeats(&message)) {
-            Some(first) => messages[first].absorb(message),
-            None if messages.len() < MESSAGES => messages.push(message),
+        let place = messages.iter().skip(survived).position(|m| m.repeats(&message)).map(|n| n + survived);
+        match place {
+            Some(first) => {
+                messages[first].absorb(message);
+                if messages[first].count <= REPETITIONS {
+                    self.following = FOLLOWING;
+                }
+            }
+            None if messages.len() < MESSAGES => {
+                self.broken = Some((messages.len(), line.to_owned(), number + BROKEN_OVER));
+                messages.push(message);
+                self.following = FOLLOWING;
+            }
             None => {}
         }
     }
 
-    fn reading(&mut self, line: u64, reading: u64) {
-        self.seen_readings += 1;
-        if self.seen_readings.is_multiple_of(self.stride) {
-            self.log.readings.push((line, reading));
+    /// Reads a line as the rest of the message before it, where that one may be broken.
+    fn continues(&mut self, number: u64, line: &str) {
+        let Some((place, text, last)) = &mut self.broken else { return };
+        if number > *last {
+            self.broken = None;
+            return;
         }
+        text.push(' ');
+        text.push_str(line);
+        if let (Some(message), Some(whole)) = (self.log.messages.get_mut(*place), families::parse(text))
+            && message.family == whole.family
+            && message.kind == whole.kind
+        {
+            message.fill(whole);
+        }
+    }
+
+    fn reading(&mut self, line: u64, reading: u64) {
+        self.log.readings.push((line, reading));
         if self.log.readings.len() == READINGS {
-            self.stride *= 2;
+            self.stride = self.stride.saturating_mul(2);
             let mut odd = false;
             self.log.readings.retain(|_| {
                 odd = !odd;

@@ -14,13 +14,18 @@ pub(super) const FAMILY: Family = Family {
         "MemoryError",
         "std::bad_alloc",
         "Cannot allocate memory",
-        "Out of memory: Kill",
-        "ut of memory: Killed process",
+        "ut of memory: Kill",
         "oom-kill",
         "oom_kill",
         "OOMKilled",
         "Killed",
         "exit code 137",
+        "exited with code 137",
+        "exit status 137",
+        "OOM killer",
+        "TERM_MEMLIMIT",
+        "PBS: job killed: mem",
+        "earlyoom",
         "exitcode: -9",
         "exitcode  : -9",
         "SIGKILL",
@@ -69,6 +74,14 @@ fn parse(line: &str) -> Option<Message> {
         }
         return Some(message);
     }
+    // LSF, PBS.
+    if has("TERM_MEMLIMIT") || has("PBS: job killed: mem") {
+        return new(Kind::HostKill, "the batch system");
+    }
+    if has("has been killed by the OOM killer") || has("earlyoom") && has("sending SIG") && has("to process")
+    {
+        return new(Kind::HostKill, if has("earlyoom") { "earlyoom" } else { "the kernel" });
+    }
     if has("is killed by signal: Killed") {
         return new(Kind::HostKill, "a data loader's worker");
     }
@@ -86,6 +99,8 @@ fn parse(line: &str) -> Option<Message> {
     let shell = trimmed == "Killed"
         || trimmed.split("Killed").next().is_some_and(|head| trimmed.len() > head.len() && shell_job(head));
     let signal = has("exit code 137")
+        || has("exited with code 137")
+        || has("exit status 137")
         || has("exitcode: -9")
         || has("exitcode  : -9")
         || has("Signal 9 (SIGKILL)")

@@ -21,6 +21,8 @@ pub(super) const FAMILY: Family = Family {
         "cuda runtime error (2)",
         "error=2 : out of memory",
         "OutOfMemoryError",
+        "CUDA driver error: out of memory",
+        "kIOGPUCommandBufferCallbackErrorOutOfMemory",
         "NVML_SUCCESS == r INTERNAL ASSERT",
     ],
     parse,
@@ -48,6 +50,16 @@ fn parse(line: &str) -> Option<Message> {
         let kind = if line.contains("THCGeneral") { Kind::Start } else { Kind::Driver };
         return Some(Message::new("pytorch", kind));
     }
+    // C10_CUDA_DRIVER_CHECK (c10/cuda/driver_api.h): expandable segments map memory by the driver.
+    if line.contains("CUDA driver error: out of memory") && !is_talk(line) {
+        return Some(Message::new("pytorch", Kind::Driver));
+    }
+    // Metal's own words, which PyTorch and MLX pass on.
+    if line.contains("kIOGPUCommandBufferCallbackErrorOutOfMemory") {
+        let mut message = Message::new("pytorch", Kind::Driver);
+        message.detail = Some("Metal".into());
+        return Some(message);
+    }
     if line.contains("NVML_SUCCESS == r INTERNAL ASSERT") {
         let mut message = Message::new("pytorch", Kind::DeviceAllocation);
         message.detail = Some("reported without numbers, because NVML failed".into());
@@ -58,7 +70,7 @@ fn parse(line: &str) -> Option<Message> {
 
 /// `torch.cuda.OutOfMemoryError: Allocation on device`, as a library on top shortens it.
 fn named(line: &str) -> Option<Message> {
-    let starts = ["torch.cuda.OutOfMemoryError:", "torch.OutOfMemoryError:"];
+    let starts = ["torch.cuda.OutOfMemoryError:", "torch.OutOfMemoryError:", "torch._C._OutOfMemoryError:"];
     let rest = starts.iter().find_map(|s| line.find(s).map(|at| (at, &line[at + s.len()..])));
     let (at, _) = rest?;
     (!is_talk(&line[..at]) && !line[..at].contains("except"))

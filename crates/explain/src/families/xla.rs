@@ -29,7 +29,8 @@ fn parse(line: &str) -> Option<Message> {
     }
     let ran_out = line.contains("Out of memory")
         || line.contains("out of memory")
-        || line.contains("Failed to allocate");
+        || line.contains("Failed to allocate")
+        || line.contains("Error allocating device buffer");
     if !ran_out {
         return None;
     }
@@ -38,9 +39,12 @@ fn parse(line: &str) -> Option<Message> {
         "Out of memory allocating",
         "Failed to allocate request for",
         "trying to allocate",
+        "Attempting to allocate",
     ]
     .iter()
     .find_map(|key| after(line, key).or_else(|| count_after(line, key)));
+    // The TPU runtime's (openxla.org/xla/errors/error_0100).
+    message.free = after(line, "There are");
     Some(message)
 }
 
