@@ -52,7 +52,7 @@ fn read(line: &str) -> Option<Card> {
     let reported = Some((total, "nvidia-smi on this host".to_owned()));
     let device =
         Device { reported, visible, compute_capability: capability.or(device.compute_capability), ..device };
-    Some(Card { device, other_processes: used, display: false })
+    Some(Card { other_processes: used, ..Card::alone(device) })
 }
 
 /// The family of a card that the catalogue does not have.

@@ -1,10 +1,11 @@
 //! The step that was asked for: flags and a file become an estimate. What several commands begin with.
 
-use crate::args::{GpuArgs, ModelArgs, PlanArgs};
+use crate::args::{GpuArgs, HostsArgs, ModelArgs, PlanArgs};
 use crate::failure::Failure;
 use crate::load;
+use memfit_engine::devices::Card;
 use memfit_engine::{Estimate, Model, Plan, Verdict};
-use memfit_graph::Binding;
+use memfit_graph::{Binding, Problem};
 
 /// An estimate with the model it is of.
 pub(crate) struct Step {
@@ -14,16 +15,30 @@ pub(crate) struct Step {
     pub(crate) binding: Binding,
     pub(crate) plan: Plan,
     pub(crate) estimate: Estimate,
+    /// A second host to compare with, and the plan as it runs there.
+    pub(crate) second: Option<(Card, Plan)>,
 }
 
 impl Step {
     /// Reads the model and estimates the step.
     pub(crate) fn new(model: &ModelArgs, plan: &PlanArgs, gpu: &GpuArgs) -> Result<Step, Failure> {
+        Step::on(model, plan, gpu, &HostsArgs::default())
+    }
+
+    /// The same with what is said of the host, and of a second one.
+    pub(crate) fn on(
+        model: &ModelArgs,
+        plan: &PlanArgs,
+        gpu: &GpuArgs,
+        hosts: &HostsArgs,
+    ) -> Result<Step, Failure> {
         // What is wrong with the flags alone is told before a file is opened.
         plan.framework()?;
-        let card = gpu.card()?;
+        let mut card = gpu.card()?;
         let loaded = load::load(model)?;
-        let (plan, plan_warnings) = plan.plan(loaded.framework())?;
+        let (mut plan, plan_warnings) = plan.plan(loaded.framework())?;
+        let second = hosts.second(&plan)?;
+        hosts.first(&mut card, &mut plan)?;
         let failure = |problems| Failure::of_file(&loaded.file, problems);
         let binding = model.binding(&loaded.model.graph).map_err(failure)?;
         let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
@@ -31,7 +46,14 @@ impl Step {
         estimate.warnings.extend(loaded.model.warnings.iter().map(ToString::to_string));
         estimate.warnings.extend(plan_warnings);
         estimate.warnings.extend(gpu.warnings());
-        Ok(Step { file: loaded.file, model, binding, plan, estimate })
+        Ok(Step { file: loaded.file, model, binding, plan, estimate, second })
+    }
+
+    /// The same step on the second host.
+    pub(crate) fn elsewhere(&self) -> Result<Option<Estimate>, Failure> {
+        let Some((card, plan)) = &self.second else { return Ok(None) };
+        let failure = |problems: Vec<Problem>| Failure::of_file(&self.file, problems);
+        self.model.estimate_on(&self.binding, plan, Some(card)).map(Some).map_err(failure)
     }
 
     /// Whether it fits, or no card was named.

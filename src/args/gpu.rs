@@ -1,9 +1,10 @@
 //! Which card the step runs on, and what else is there: from flags to a [`Card`].
 
-use super::typed;
+use super::{stack, typed};
 use crate::failure::Failure;
 use crate::host;
 use clap::Args;
+use memfit_engine::Plan;
 use memfit_engine::devices::{Card, catalogue};
 use memfit_graph::Bytes;
 
@@ -32,17 +33,51 @@ pub(crate) struct OthersArgs {
 
 impl OthersArgs {
     fn card(&self, name: &str) -> Result<Card, Failure> {
-        let mut card = if name.trim().eq_ignore_ascii_case("auto") {
-            host::card()?
-        } else {
-            Card::find(name).map_err(|error| {
-                Failure::new(format!("--gpu {name}"), error.to_string()).hint("memfit gpus lists them all")
-            })?
-        };
+        let mut card = named("--gpu", name)?;
         card.other_processes = self.other_processes.unwrap_or(card.other_processes);
         card.display |= self.display;
         Ok(card)
     }
+}
+
+/// A second host to compare with.
+#[derive(Args, Debug, Default)]
+pub(crate) struct HostsArgs {
+    /// What runs on the card: torch 1.12, eager-loading, cudnn-benchmark, expandable-segments, memory-growth, limit 4GiB, …
+    #[arg(long, value_name = "WORD,…", requires = "gpu", help_heading = HEADING)]
+    stack: Option<String>,
+    /// A second host, component by component: --vs 'gtx-1080-ti, torch 1.12, display, others 1GiB'
+    #[arg(long, value_name = "NAME, WORD,…", requires = "gpu", help_heading = HEADING)]
+    vs: Option<String>,
+}
+
+impl HostsArgs {
+    /// What `--stack` says of the first host.
+    pub(crate) fn first(&self, card: &mut Option<Card>, plan: &mut Plan) -> Result<(), Failure> {
+        match (&self.stack, card) {
+            (Some(words), Some(card)) => stack::apply(words, card, plan),
+            _ => Ok(()),
+        }
+    }
+
+    /// The second host: its card, and the plan as it runs there.
+    pub(crate) fn second(&self, plan: &Plan) -> Result<Option<(Card, Plan)>, Failure> {
+        let Some(text) = &self.vs else { return Ok(None) };
+        let (name, words) = text.split_once(',').unwrap_or((text, ""));
+        let (mut card, mut plan) = (named("--vs", name)?, plan.clone());
+        stack::apply(words, &mut card, &mut plan)?;
+        Ok(Some((card, plan)))
+    }
+}
+
+/// A card by its name, or this host's.
+fn named(flag: &str, name: &str) -> Result<Card, Failure> {
+    if name.trim().eq_ignore_ascii_case("auto") {
+        return host::card();
+    }
+    Card::find(name.trim()).map_err(|error| {
+        Failure::new(format!("{flag} {name}"), error.to_string()).hint("memfit gpus lists them all")
+    })
 }
 
 impl GpuArgs {

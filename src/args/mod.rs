@@ -5,6 +5,7 @@ mod binding;
 mod gpu;
 mod life;
 mod plan;
+mod stack;
 mod typed;
 mod validate;
 
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Color;
 pub(crate) use binding::{ModelArgs, SizeArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub(crate) use gpu::{GpuArgs, GpusArgs};
+pub(crate) use gpu::{GpuArgs, GpusArgs, HostsArgs};
 pub(crate) use life::LifeArgs;
 use memfit_report::Depth;
 pub(crate) use plan::PlanArgs;
@@ -291,6 +292,7 @@ pub(crate) struct ExplainArgs {
 Examples:
   memfit estimate resnet50.onnx -b 32
   memfit estimate resnet50.onnx -b 64 --gpu rtx-3060 --other-processes 1GiB
+  memfit estimate resnet50.onnx -b 64 --gpu rtx-3060 --vs 'gtx-1080-ti, torch 1.12'
   memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw
   memfit estimate unet.onnx --input image:4x3x512x512 --optimizer sgd --optimizer-impl fused
   memfit estimate llm.onnx -b 1 --set seq=2048 --freeze 'model.embed*' --depth 3 --top 40
@@ -302,6 +304,8 @@ pub(crate) struct EstimateArgs {
     pub(crate) plan: PlanArgs,
     #[command(flatten)]
     pub(crate) gpu: GpuArgs,
+    #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
     #[command(flatten)]
     pub(crate) life: LifeArgs,
     #[command(flatten)]

@@ -6,11 +6,12 @@ use crate::step::Step;
 use crate::{Finding, load, output};
 use memfit_engine::{Companion, Life, Mode, Model, Plan, Scenario};
 use memfit_graph::Binding;
-use memfit_report::{json, text};
+use memfit_report::{compare, json, text};
 
 /// Estimates the step and writes it as asked.
 pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
-    let mut step = Step::new(&args.model, &args.plan, &args.gpu)?;
+    let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts)?;
+    let other = step.elsewhere()?;
     if let Some(life) = args.life.life() {
         let (scenario, warnings) = scenario(args, &life, &step).map_err(|f| *f)?;
         step.estimate.warnings.extend(warnings);
@@ -18,7 +19,10 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
     }
     let estimate = &step.estimate;
     output::print(&match args.format.format {
-        Format::Json => json::estimate(estimate),
+        Format::Json => match &other {
+            Some(other) => json::compared(estimate, other),
+            None => json::estimate(estimate),
+        },
         Format::Text => {
             let options = text::Options {
                 width: output::width(),
@@ -26,7 +30,8 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
                 top: args.top,
                 ..Default::default()
             };
-            text::estimate(estimate, &options)
+            let comparison = other.as_ref().map(|other| compare::text(estimate, other, options.width));
+            text::estimate(estimate, &options) + &comparison.unwrap_or_default()
         }
     })?;
     Ok(Finding::fine_if(step.fits()))

@@ -113,6 +113,25 @@ fn a_card_gives_a_verdict_and_an_exit_code() {
 }
 
 #[test]
+fn two_hosts_are_compared_component_by_component() {
+    let model = file("estimate_hosts.onnx", &Builder::conv().bytes());
+    let json =
+        estimate(&[&model, "-b", "8", "--gpu", "rtx-3060", "--vs", "gtx-1080-ti, torch 1.12, others 1GiB"]);
+    let components = json["comparison"]["components"].as_array().unwrap();
+    for key in ["this_bytes", "that_bytes"] {
+        let sum = |side: &str| -> u64 {
+            components.iter().filter(|c| c["side"] == side).map(|c| c[key].as_u64().unwrap()).sum()
+        };
+        assert_eq!(sum("has"), sum("off") + sum("usable"), "{key}");
+        assert_eq!(sum("needs"), sum("reserved"), "{key}");
+    }
+    let text = memfit(&["estimate", &model, "-b", "8", "--gpu", "rtx-3060", "--vs", "t4, display"]);
+    assert!(text.code == 0 && text.out.contains("Compared"), "{}{}", text.out, text.err);
+    let wrong = memfit(&["estimate", &model, "-b", "8", "--gpu", "rtx-3060", "--vs", "t4, cuda 11"]);
+    assert!(wrong.code == 2 && wrong.err.contains("known are"), "{}", wrong.err);
+}
+
+#[test]
 fn sizes_that_are_needed_and_not_given_are_asked_for() {
     let model = file("estimate_open.onnx", &Builder::conv().bytes());
     let run = memfit(&["estimate", &model]);

@@ -122,8 +122,8 @@ impl Model {
         let run = self.run(binding, &on_card)?;
         let (prepared, step, batch_size) = (self.prepared(plan), run.step, run.batch);
         let mut replayed = replay::peak(&step.timeline, block(plan.framework));
-        let device = card.map_or_else(Device::unknown, |card| card.device.clone());
-        let context = context::context(&device, plan.framework);
+        let unknown = Card::alone(Device::unknown());
+        let context = card.unwrap_or(&unknown).context(plan.framework);
         let open = placement::open(&step.timeline, plan.framework, &plan.allocator, card.map(|c| &c.device));
         replayed.hold(&open, &context::total(&context));
         let fit = card.map(|card| placement::place(&step.timeline, plan, card, &open));

@@ -75,6 +75,10 @@ pub struct Fit {
     pub shortage: Option<Shortage>,
     /// What the framework takes at its start, whatever it needs.
     pub preallocated: Option<Bytes>,
+    /// What the driver keeps of the card.
+    pub kept: Bytes,
+    /// What the framework leaves to the system.
+    pub system: Bytes,
     /// What others hold.
     pub others: Vec<ContextItem>,
 }
@@ -96,7 +100,7 @@ pub(crate) struct Limits {
 
 /// The limits under a plan.
 pub(crate) fn limits(plan: &Plan, card: &Card) -> Limits {
-    let items = context::context(&card.device, plan.framework);
+    let items = card.context(plan.framework);
     let (context, others) = (context::total(&items), context::total(&card.others()));
     let driver = items.iter().find(|item| item.name == context::DRIVER);
     let usable = card.device.usable();
@@ -139,6 +143,9 @@ pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay
         None if inside_of(timeline, plan, limits.cautious, card.device.usable()).fits() => Verdict::Fits,
         None => Verdict::Tight,
     };
+    let context = context::total(&card.context(plan.framework)).expected;
+    let others = context::total(&card.others()).expected;
+    let free = card.device.usable().saturating_sub(others).saturating_sub(context);
     let held = if expected.fits() && !preallocates { &expected } else { open };
     Fit {
         gpu: card.device.id.clone(),
@@ -149,6 +156,8 @@ pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay
         retries: expected.retries,
         shortage: expected.failure.as_ref().map(Shortage::from),
         preallocated: preallocates.then_some(limits.expected),
+        kept: card.device.total().saturating_sub(card.device.usable()),
+        system: free.saturating_sub(limits.expected),
         others: card.others(),
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::words;
 use memfit_engine::allocators::AllocatorSettings;
+use memfit_engine::compare::{Side, components};
 use memfit_engine::devices::context::ContextItem;
 use memfit_engine::{Breakdown, Estimate, LayerRow};
 use memfit_graph::Bytes;
@@ -31,6 +32,24 @@ pub fn failure(file: &str, message: &str) -> String {
         serde_json::json!({"schema_version": SCHEMA_VERSION, "file": file, "error": message}).to_string();
     text.push('\n');
     text
+}
+
+/// The same with a second estimate beside it, on a host of its own: `memfit estimate … --gpu A --vs B`.
+pub fn compared(this: &Estimate, that: &Estimate) -> String {
+    let components = components(this, that).into_iter().map(|c| Component {
+        name: c.name,
+        side: match c.side {
+            Side::Has => "has",
+            Side::Off => "off",
+            Side::Usable => "usable",
+            Side::Needs => "needs",
+            Side::Reserved => "reserved",
+        },
+        this_bytes: c.this.0,
+        that_bytes: c.that.0,
+    });
+    let comparison = Comparison { fit: that.fit.as_ref().map(fit), components: components.collect() };
+    to_text(&Compared { estimate: document(this), comparison })
 }
 
 pub(crate) fn to_text(value: &impl Serialize) -> String {
@@ -95,6 +114,27 @@ fn life(scenario: &memfit_engine::Scenario) -> Life<'_> {
             .map(|s| Stretch { name: &s.name, allocated_bytes: s.allocated.0 })
             .collect(),
     }
+}
+
+#[derive(Serialize)]
+struct Compared<'a> {
+    #[serde(flatten)]
+    estimate: Document<'a>,
+    comparison: Comparison<'a>,
+}
+
+#[derive(Serialize)]
+struct Comparison<'a> {
+    fit: Option<Fit<'a>>,
+    components: Vec<Component>,
+}
+
+#[derive(Serialize)]
+struct Component {
+    name: String,
+    side: &'static str,
+    this_bytes: u64,
+    that_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -192,6 +232,8 @@ struct Fit<'a> {
     verdict: &'static str,
     retries: u32,
     preallocated_bytes: Option<u64>,
+    kept_by_driver_bytes: u64,
+    left_to_system_bytes: u64,
     others: Vec<Item<'a>>,
     shortage: Option<Shortage<'a>>,
 }
@@ -335,6 +377,8 @@ fn fit(f: &memfit_engine::Fit) -> Fit<'_> {
         verdict: words::verdict(f.verdict),
         retries: f.retries,
         preallocated_bytes: f.preallocated.map(|b| b.0),
+        kept_by_driver_bytes: f.kept.0,
+        left_to_system_bytes: f.system.0,
         others: f.others.iter().map(item).collect(),
         shortage: f.shortage.as_ref().map(|s| Shortage {
             tensor: &s.tensor,

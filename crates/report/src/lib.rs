@@ -6,6 +6,7 @@
 
 pub mod advise;
 pub mod amounts;
+pub mod compare;
 pub mod csv;
 pub mod diff;
 pub mod fit;

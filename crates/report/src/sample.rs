@@ -115,6 +115,8 @@ pub(crate) fn fit() -> Fit {
             largest_free: Bytes::mib(1),
         }),
         preallocated: None,
+        kept: Bytes::mib(490),
+        system: Bytes::ZERO,
         others: Vec::new(),
     }
 }

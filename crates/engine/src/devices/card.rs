@@ -1,7 +1,8 @@
 //! A card as a process finds it: what it is, which part of it, and what else is on it.
 
-use super::context::ContextItem;
+use super::context::{ContextItem, context};
 use super::{Device, LookupError, resolve};
+use crate::Framework;
 use memfit_graph::Bytes;
 
 /// What a card's owner says of it besides its name.
@@ -13,7 +14,18 @@ pub struct Card {
     pub other_processes: Bytes,
     /// Whether it drives a display.
     pub display: bool,
+    /// Whether the framework's libraries load all their kernels at once: PyTorch before 1.13, or `CUDA_MODULE_LOADING=EAGER`.
+    pub eager_loading: bool,
 }
+
+/// What that costs: 666,632,192 bytes in the place of 287,047,680 (PyTorch's change 86509).
+const EAGER: ContextItem = ContextItem {
+    name: "kernels loaded at once",
+    low: Bytes(300 << 20),
+    expected: Bytes(379_584_512),
+    high: Bytes(700 << 20),
+    source: "PyTorch 1.13 with and without lazy loading (PR 86509): 666,632,192 and 287,047,680 bytes",
+};
 
 /// What a desktop holds on the card that shows it.
 const DISPLAY: ContextItem = ContextItem {
@@ -33,7 +45,7 @@ const SLICE_OVERHEAD: u64 = 23;
 impl Card {
     /// A card to itself.
     pub fn alone(device: Device) -> Card {
-        Card { device, other_processes: Bytes::ZERO, display: false }
+        Card { device, other_processes: Bytes::ZERO, display: false, eager_loading: false }
     }
 
     /// A card of the catalogue (`rtx-3090`), a size (`24GiB`), or a MIG slice of a card (`a100-40gb:3g.20gb`).
@@ -57,6 +69,15 @@ impl Card {
         let name = format!("{} MIG {}", device.name, profile.trim());
         let memory = Bytes(device.memory.0 / 8 * eighths);
         Ok(Card::alone(Device { id, name, memory, reported: visible.clone(), visible, ..device }))
+    }
+
+    /// What a process of the framework holds before its allocator has anything.
+    pub fn context(&self, framework: Framework) -> Vec<ContextItem> {
+        let mut items = context(&self.device, framework);
+        if self.eager_loading {
+            items.push(EAGER);
+        }
+        items
     }
 
     /// What others hold of it.
