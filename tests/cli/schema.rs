@@ -28,14 +28,14 @@ pub(crate) fn problems(root: &Value, schema: &Value, value: &Value, path: &str) 
             "maximum" if numbers().0.is_some_and(|n| n > bound(rule).unwrap()) => {
                 wrong(format!("{value} > {rule}"))
             }
-            "required" => {
+            "required" if value.is_object() => {
                 for key in rule.as_array().unwrap() {
                     if value.get(key.as_str().unwrap()).is_none() {
                         wrong(format!("{key} is missing"));
                     }
                 }
             }
-            "const" | "enum" | "minimum" | "maximum" | "properties" | "items" | "$ref" => {}
+            "const" | "enum" | "minimum" | "maximum" | "required" | "properties" | "items" | "$ref" => {}
             "$schema" | "$defs" | "title" | "description" => {}
             other => wrong(format!("the keyword {other} is not checked")),
         }

@@ -64,20 +64,8 @@ pub fn components(this: &Estimate, that: &Estimate) -> Vec<Component> {
     all.extend(names.iter().map(|name| line(name, Side::Off, of(&first, name), of(&second, name))));
     all.push(line("left to the system by the framework", Side::Off, a.system, b.system));
     all.push(line("usable", Side::Usable, a.usable, b.usable));
-    let (x, y) = (&this.breakdown, &that.breakdown);
-    let parts: [(&str, fn(&Breakdown) -> Bytes); 10] = [
-        ("parameters", |b| b.parameters),
-        ("buffers", |b| b.buffers),
-        ("gradients", |b| b.gradients),
-        ("optimizer state", |b| b.optimizer),
-        ("activations", |b| b.activations),
-        ("activation gradients", |b| b.activation_gradients),
-        ("workspace", |b| b.workspace),
-        ("inputs", |b| b.inputs),
-        ("transients", |b| b.transients),
-        ("held by the allocator", |b| b.allocator),
-    ];
-    all.extend(parts.iter().map(|(name, of)| line(name, Side::Needs, of(x), of(y))));
+    let rows = parts(&this.breakdown).into_iter().zip(parts(&that.breakdown));
+    all.extend(rows.map(|((name, x), (_, y))| line(name, Side::Needs, x, y)));
     all.push(line("reserved", Side::Reserved, this.peak.reserved, that.peak.reserved));
     all.retain(|c| c.this > Bytes::ZERO || c.that > Bytes::ZERO);
     all
@@ -85,4 +73,20 @@ pub fn components(this: &Estimate, that: &Estimate) -> Vec<Component> {
 
 fn line(name: &str, side: Side, this: Bytes, that: Bytes) -> Component {
     Component { name: name.into(), side, this, that }
+}
+
+/// What re-adds to reserved bytes.
+fn parts(b: &Breakdown) -> [(&'static str, Bytes); 10] {
+    [
+        ("parameters", b.parameters),
+        ("buffers", b.buffers),
+        ("gradients", b.gradients),
+        ("optimizer state", b.optimizer),
+        ("activations", b.activations),
+        ("activation gradients", b.activation_gradients),
+        ("workspace", b.workspace),
+        ("inputs", b.inputs),
+        ("transients", b.transients),
+        ("held by the allocator", b.allocator),
+    ]
 }
