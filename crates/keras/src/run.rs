@@ -3,8 +3,9 @@
 use crate::activation::Activation;
 use crate::arguments::Arguments;
 use crate::layer::{Call, Configured, Keras};
+use crate::spatial::DataFormat;
 use crate::spec::Spec;
-use memfit_graph::kernels::{Made, Place, Source, TfLowering, Wire};
+use memfit_graph::kernels::{Effect, Made, Place, Source, TfLowering, Wire};
 use memfit_graph::{DType, Shape};
 use std::ops::{Deref, DerefMut};
 
@@ -35,6 +36,24 @@ impl<'r, 'a> Run<'r, 'a> {
     /// Tensor `i` in the layer's dtype.
     pub fn x(&mut self, i: usize) -> Wire {
         self.lowering.input(i)
+    }
+
+    /// Tensor 0 as a convolution over two axes reads it: an image of the batch whose channels come last is turned around once,
+    /// where grappler does that. What layers make in between stays turned.
+    pub fn image(&mut self, format: DataFormat) -> Wire {
+        let x = self.x(0);
+        let is_fed = matches!(self.kernel(x).effect, Effect::Feed(_));
+        if !self.compute.channels_first || format != DataFormat::ChannelsLast || !is_fed {
+            return x;
+        }
+        let turned = self.kernels.iter().position(|k| k.name == "Transpose" && k.inputs == [x]);
+        match turned.and_then(|at| u32::try_from(at).ok()) {
+            Some(kernel) => Wire { kernel, output: 0 },
+            None => {
+                let shape = self.shape(x).to_vec();
+                self.moved("Transpose", x, &shape)
+            }
+        }
     }
 
     /// Variable `k` in the layer's dtype.

@@ -112,7 +112,7 @@ impl Flow {
         self.reuse("Silu", &[x], &shape, dtype, Some(silu_gradient))
     }
 
-    /// An activation by the name that Keras gives it; the tensor itself for `linear` and for a name that is not known.
+    /// An activation by the name that Keras gives it. One that is not known is taken for one that keeps its input.
     pub fn activation(&mut self, name: &str, x: Wire) -> Wire {
         match name {
             "relu" => self.unary("Relu", x),
@@ -153,7 +153,8 @@ impl Flow {
                 let tanh = self.unary("Tanh", soft);
                 self.binary("Mul", x, tanh)
             }
-            _ => x,
+            "linear" => x,
+            _ => self.unary("Softplus", x),
         }
     }
 

@@ -22,6 +22,9 @@ pub struct Compute {
     pub autocast: Option<DType>,
     /// Whether the model trains.
     pub training: bool,
+    /// Whether grappler turns images channels first for convolutions in float32: on a GPU, where XLA is off
+    /// (generic_layout_optimizer.cc; half precision stays channels last for tensor cores).
+    pub channels_first: bool,
 }
 
 /// The kernels that a node runs, as they are written.

@@ -93,7 +93,7 @@ impl Layer for Conv {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        let mut x = run.x(0);
+        let mut x = if self.axes == 2 { run.image(self.data_format) } else { run.x(0) };
         let shape = run.out_shape(0);
         if self.padding == Padding::Causal {
             let mut padded = run.in_shape(0).to_vec();

@@ -6,6 +6,7 @@ use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Keras, Layer, Weight};
 use crate::reader::boxed;
+use crate::run::Run;
 use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
@@ -116,5 +117,32 @@ impl Layer for ConvLstm {
             outputs.extend([call.output(state.clone()), call.output(state)]);
         }
         Ok(outputs)
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        // One `While` over time; each step keeps its gates, both states and their functions.
+        let x = run.x(0);
+        let weights: Vec<_> = (0..run.weights()).map(|k| run.weight(k)).collect();
+        let shape = run.in_shape(0).to_vec();
+        let steps = shape.get(1).copied().unwrap_or(1);
+        let out = run.out_shape(0).to_vec();
+        let one: Vec<u64> = if self.return_sequences {
+            [&out[..1], out.get(2..).unwrap_or_default()].concat()
+        } else {
+            out.clone()
+        };
+        let mut kept = [&[steps][..], &one].concat();
+        kept.last_mut().into_iter().for_each(|d| *d = d.saturating_mul(8));
+        let turned = run.moved("Transpose", x, &shape);
+        let y = run.recurrence("While", turned, &weights, &[&[steps][..], &one].concat(), &kept);
+        let y = run.moved(if self.return_sequences { "Transpose" } else { "StridedSlice" }, y, &out);
+        run.finish(y);
+        for j in 1..run.output_count() {
+            if run.wants(j) {
+                let shape = run.out_shape(j);
+                let state = run.moved("StridedSlice", y, shape);
+                run.bind(j, state);
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::LayerSpec;
 use crate::layer::{Call, Layer};
 use crate::policy;
 use crate::reader::{Source, boxed};
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::{DType, Dim, OpError};
 use serde_json::Value;
@@ -112,5 +113,9 @@ impl Layer for Encoding {
         let dtype = self.dtype.filter(|d| self.class != "TextVectorization" && *d != DType::String);
         let dtype = dtype.unwrap_or(call.compute());
         Ok(vec![Spec::new(kept.into_iter().chain([depth]).collect(), dtype)])
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        run.allocate("Lookup");
     }
 }

@@ -8,6 +8,7 @@
 mod elementwise;
 mod indexing;
 mod joining;
+mod kernels;
 mod names;
 mod product;
 mod reduction;
@@ -16,6 +17,7 @@ mod reshaping;
 use crate::arguments::Argument;
 use crate::layer::{Call, Layer};
 use crate::reader::Source;
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
 use serde_json::Value;
@@ -68,6 +70,10 @@ impl Layer for Operation {
             Some(rule) => rule(self, call, inputs),
             None => Ok(Vec::new()),
         }
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        self.kernels(run);
     }
 }
 

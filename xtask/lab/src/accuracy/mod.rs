@@ -44,6 +44,9 @@ pub(crate) struct Options {
     /// Only this repository's models, and whether docs/accuracy.md says what is true of them now
     #[arg(long, conflicts_with_all = ["filter", "variant", "json", "shared"])]
     check: bool,
+    /// Only Keras models under TensorFlow
+    #[arg(long)]
+    tensorflow: bool,
     /// Leaves docs/accuracy.md as it is; implied by a choice of steps
     #[arg(long)]
     no_docs: bool,
@@ -94,6 +97,10 @@ impl Section {
 
 /// Prints and writes the tables; whether everything could be estimated.
 pub(crate) fn run(options: &Options) -> Result<bool> {
+    if options.tensorflow {
+        println!("{}", tensorflow::section()?.unwrap_or_default());
+        return Ok(true);
+    }
     let sources = sources(options)?;
     if sources.is_empty() {
         bail!("there are no references: neither models/reference nor ../shared/truth/pytorch");

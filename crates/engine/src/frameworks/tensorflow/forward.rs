@@ -36,8 +36,11 @@ impl Builder<'_> {
         if let Some(Some(made)) = outputs.first() {
             row.output_shapes = vec![made.shape.clone()];
         }
-        let compute =
-            Compute { autocast: self.plan.precision.autocast(), training: self.plan.mode == Mode::Train };
+        let compute = Compute {
+            autocast: self.plan.precision.autocast(),
+            training: self.plan.mode == Mode::Train,
+            channels_first: !self.plan.xla && self.plan.precision == crate::Precision::Fp32,
+        };
         let mut lowering = TfLowering::new(&mut self.flow, &sources, &inputs, &outputs, &values, compute);
         node.op.tensorflow(&mut lowering);
         let (bound, modelled) = lowering.into_parts();

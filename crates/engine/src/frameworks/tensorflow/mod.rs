@@ -117,7 +117,7 @@ impl Builder<'_> {
         self.assumptions.push(
             match self.plan.xla {
                 true => "XLA is on, as Keras 3 turns it on by itself on a GPU: fused elementwise chains, nothing computed twice (--no-xla)",
-                false => "XLA is off: each kernel's output is a buffer (--xla)",
+                false => "XLA is off: each kernel's output is a buffer, and grappler turns fed images channels first (--xla)",
             }
             .into(),
         );

@@ -1,0 +1,203 @@
+//! The TensorFlow kernels of an operation between layers (keras/src/backend/tensorflow/numpy.py, math.py, nn.py).
+
+use super::Operation;
+use crate::run::Run;
+use memfit_graph::kernels::Wire;
+
+/// Operations of one tensor that are one elementwise kernel.
+const UNARY: &[(&str, &str)] = &[
+    ("Abs", "Abs"),
+    ("Absolute", "Abs"),
+    ("Arccos", "Acos"),
+    ("Arccosh", "Acosh"),
+    ("Arcsin", "Asin"),
+    ("Arcsinh", "Asinh"),
+    ("Arctan", "Atan"),
+    ("Arctanh", "Atanh"),
+    ("Ceil", "Ceil"),
+    ("Cos", "Cos"),
+    ("Cosh", "Cosh"),
+    ("Erf", "Erf"),
+    ("Erfc", "Erfc"),
+    ("Exp", "Exp"),
+    ("Expm1", "Expm1"),
+    ("Floor", "Floor"),
+    ("Log", "Log"),
+    ("Log1p", "Log1p"),
+    ("Negative", "Neg"),
+    ("Reciprocal", "Reciprocal"),
+    ("Round", "Rint"),
+    ("Rsqrt", "Rsqrt"),
+    ("Sign", "Sign"),
+    ("Sin", "Sin"),
+    ("Sinh", "Sinh"),
+    ("Sqrt", "Sqrt"),
+    ("Square", "Square"),
+    ("Tan", "Tan"),
+];
+
+/// Operations of two tensors that are one elementwise kernel, which may be one with a scalar.
+const BINARY: &[(&str, &str)] = &[
+    ("Add", "AddV2"),
+    ("Subtract", "Sub"),
+    ("Multiply", "Mul"),
+    ("Divide", "RealDiv"),
+    ("TrueDivide", "RealDiv"),
+    ("Maximum", "Maximum"),
+    ("Minimum", "Minimum"),
+    ("Power", "Pow"),
+    ("SquaredDifference", "SquaredDifference"),
+];
+
+/// Operations that are views of their tensor.
+const VIEWS: &[&str] = &["Reshape", "Squeeze", "ExpandDims", "Ravel"];
+
+/// Operations that copy elements to other places.
+const MOVES: &[(&str, &str)] = &[
+    ("GetItem", "StridedSlice"),
+    ("Transpose", "Transpose"),
+    ("Swapaxes", "Transpose"),
+    ("Moveaxis", "Transpose"),
+    ("Pad", "Pad"),
+    ("Flip", "ReverseV2"),
+    ("Roll", "Roll"),
+    ("Tril", "MatrixBandPart"),
+    ("Triu", "MatrixBandPart"),
+    ("Cumsum", "Cumsum"),
+];
+
+const COMPARISONS: &[&str] = &[
+    "Equal",
+    "NotEqual",
+    "Greater",
+    "GreaterEqual",
+    "Less",
+    "LessEqual",
+    "LogicalAnd",
+    "LogicalOr",
+    "LogicalNot",
+];
+
+fn listed(table: &[(&'static str, &'static str)], class: &str) -> Option<&'static str> {
+    table.iter().find(|(name, _)| *name == class).map(|(_, kernel)| *kernel)
+}
+
+impl Operation {
+    /// Writes the kernels, or the bound where the class has none here.
+    pub(super) fn kernels(&self, run: &mut Run<'_, '_>) {
+        let class = self.class.as_str();
+        if run.tensors() == 0 || run.out_dtype(0).is_integer() || COMPARISONS.contains(&class) {
+            return run.allocate("Compare");
+        }
+        let shape = run.out_shape(0).to_vec();
+        let x = run.x(0);
+        let y = match class {
+            _ if VIEWS.contains(&class) => run.view("Reshape", x, &shape),
+            "Identity" | "Copy" | "ConvertToTensor" | "Conjugate" | "Real" => x,
+            "StopGradient" => run.stop(x),
+            "Cast" => {
+                let dtype = run.out_dtype(0);
+                run.cast(x, dtype)
+            }
+            "Softmax" => run.softmax(x),
+            "LogSoftmax" => run.log_softmax(x),
+            "Clip" | "ClipByValue" => run.clipped(x),
+            "BroadcastTo" | "Tile" | "Repeat" => run.broadcast_to(x, &shape),
+            "Sum" | "Mean" | "Max" | "Min" | "Prod" | "Amax" | "Amin" => {
+                let name = match class {
+                    "Mean" => "Mean",
+                    "Max" | "Amax" => "Max",
+                    "Min" | "Amin" => "Min",
+                    "Prod" => "Prod",
+                    _ => "Sum",
+                };
+                run.reduce(name, x, &shape)
+            }
+            "Concatenate" => {
+                let parts: Vec<Wire> = (0..run.tensors()).map(|i| run.x(i)).collect();
+                run.concat(&parts, &shape)
+            }
+            "Stack" => {
+                let parts: Vec<Wire> = (0..run.tensors()).map(|i| run.x(i)).collect();
+                run.concat(&parts, &shape)
+            }
+            "Split" | "Unstack" => {
+                let shapes: Vec<Vec<u64>> =
+                    (0..run.output_count()).map(|j| run.out_shape(j).to_vec()).collect();
+                let first = run.split(x, &shapes);
+                for (output, j) in (0..).zip(0..shapes.len()) {
+                    let part = run.output(first, output);
+                    run.bind(j, part);
+                }
+                return;
+            }
+            "Matmul" | "Dot" | "Einsum" if run.tensors() == 2 => {
+                let other = run.x(1);
+                run.matmul(if shape.len() > 2 { "BatchMatMulV2" } else { "MatMul" }, x, other, &shape)
+            }
+            "Where" if run.tensors() == 3 => {
+                let (mask, a, b) = (run.raw(0), run.x(1), run.x(2));
+                run.choose(mask, a, b)
+            }
+            "DotProductAttention" if run.tensors() >= 3 => {
+                // [batch, length, heads, size], each transposed before its product
+                let (key, value) = (run.x(1), run.x(2));
+                let turned = |run: &mut Run<'_, '_>, x: Wire| {
+                    let mut shape = run.shape(x).to_vec();
+                    if shape.len() == 4 {
+                        shape.swap(1, 2);
+                    }
+                    run.moved("Transpose", x, &shape)
+                };
+                let operands = (turned(run, x), turned(run, key), turned(run, value));
+                let y = run.attention(operands, None, false);
+                run.moved("Transpose", y, &shape)
+            }
+            _ if listed(UNARY, class).is_some() => run.unary(listed(UNARY, class).unwrap_or(""), x),
+            _ if listed(MOVES, class).is_some() => run.moved(listed(MOVES, class).unwrap_or(""), x, &shape),
+            _ => match (listed(BINARY, class), run.tensors()) {
+                (Some(name), 2) => {
+                    let other = run.x(1);
+                    run.binary(name, x, other)
+                }
+                (Some(name @ ("AddV2" | "Sub")), 1) => run.shifted(name, x),
+                (Some("Maximum" | "Minimum"), 1) => run.clip_side("Maximum", x),
+                (Some("Pow"), 1) => run.unary("Pow", x),
+                (Some(name), 1) => run.scaled(name, x),
+                _ => {
+                    let named = crate::activation::Activation::named(&snake(class));
+                    if matches!(named, crate::activation::Activation::Other(_)) {
+                        return run.not_modelled();
+                    }
+                    run.activate(&named, x)
+                }
+            },
+        };
+        run.finish(y);
+    }
+}
+
+/// `HardSigmoid` as `hard_sigmoid`.
+fn snake(class: &str) -> String {
+    let mut name = String::new();
+    for (i, c) in class.char_indices() {
+        if c.is_uppercase() && i > 0 {
+            name.push('_');
+        }
+        name.extend(c.to_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activation::Activation;
+
+    #[test]
+    fn operations_that_are_activations_are_found_by_their_names() {
+        assert_eq!(Activation::named(&snake("HardSigmoid")), Activation::HardSigmoid);
+        assert_eq!(Activation::named(&snake("Relu6")), Activation::Relu6);
+        assert_eq!(listed(BINARY, "Add"), Some("AddV2"));
+    }
+}
