@@ -2,6 +2,8 @@
 
 mod allocator;
 mod binding;
+mod estimate;
+mod fit;
 mod gpu;
 mod life;
 mod plan;
@@ -13,9 +15,10 @@ use crate::failure::Failure;
 use crate::output::Color;
 pub(crate) use binding::{ModelArgs, SizeArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use estimate::EstimateArgs;
+pub(crate) use fit::FitArgs;
 pub(crate) use gpu::{GpuArgs, GpusArgs, HostsArgs};
 pub(crate) use life::LifeArgs;
-use memfit_report::Depth;
 pub(crate) use plan::PlanArgs;
 use std::path::PathBuf;
 #[cfg(feature = "validate")]
@@ -283,41 +286,6 @@ pub(crate) struct ExplainArgs {
     pub(crate) format: FormatArgs,
 }
 
-/// Tells the peak of one training step: how many bytes, in which phase and layer, and what they are.
-///
-/// The model's weights are never read, so a file of any size takes milliseconds. Sizes are 1024-based (MiB, GiB). With --gpu it
-/// also says whether the step fits there, and exits with 1 where it does not.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  memfit estimate resnet50.onnx -b 32
-  memfit estimate resnet50.onnx -b 64 --gpu rtx-3060 --other-processes 1GiB
-  memfit estimate resnet50.onnx -b 64 --gpu rtx-3060 --vs 'gtx-1080-ti, torch 1.12'
-  memfit estimate bert.onnx -b 16 --set seq=512 --precision mixed-bf16 --optimizer adamw
-  memfit estimate unet.onnx --input image:4x3x512x512 --optimizer sgd --optimizer-impl fused
-  memfit estimate llm.onnx -b 1 --set seq=2048 --freeze 'model.embed*' --depth 3 --top 40
-  memfit estimate model.onnx -b 8 --format json | jq .peak.allocated_bytes")]
-pub(crate) struct EstimateArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) plan: PlanArgs,
-    #[command(flatten)]
-    pub(crate) gpu: GpuArgs,
-    #[command(flatten)]
-    pub(crate) hosts: HostsArgs,
-    #[command(flatten)]
-    pub(crate) life: LifeArgs,
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
-    /// Fold layers to this many components of their path: a number, `auto` (as many as fit) or `all`
-    #[arg(long, value_name = "N", default_value = "auto", value_parser = typed::depth, help_heading = "Output")]
-    pub(crate) depth: Depth,
-    /// Show at most this many layers, the largest at the peak: a number or `all`
-    #[arg(long, value_name = "N", default_value = "30", value_parser = typed::top, help_heading = "Output")]
-    pub(crate) top: usize,
-}
-
 /// Shows every tensor with its shape and dtype, how often each operator occurs, and what is odd about the file.
 ///
 /// Sizes that the model leaves open stand by their names until they are given with -b, --set, --input or --value.
@@ -330,33 +298,6 @@ Examples:
 pub(crate) struct InspectArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) format: FormatArgs,
-}
-
-/// Searches the largest batch that fits on each GPU, with each precision and each optimizer; or the largest image or sequence at a
-/// given batch.
-///
-/// Every answer is the largest size at which the replay of a real step goes through inside of what the card leaves. Exits with 1
-/// where nothing fits.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  memfit fit resnet50.onnx --gpu rtx-3060,rtx-4090,a100-40gb
-  memfit fit resnet50.onnx --gpu rtx-4090 --precision fp32,mixed-bf16 --optimizer sgd,momentum,adamw
-  memfit fit resnet50.onnx --gpu all -b 64
-  memfit fit unet.onnx --gpu 24GiB -b 4 --max image
-  memfit fit llm.onnx --gpu h100 -b 1 --max seq --format json")]
-pub(crate) struct FitArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) plan: PlanArgs,
-    #[command(flatten)]
-    pub(crate) gpus: GpusArgs,
-    /// What is made larger: `batch`, `image` (its side, in steps of 32), `seq`, or a size that the model leaves open
-    #[arg(long, value_name = "WHAT", default_value = "batch", help_heading = "Search")]
-    pub(crate) max: String,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
