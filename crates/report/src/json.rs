@@ -3,6 +3,7 @@
 //!
 //! Keys are only ever added within a version; a key is left out until memfit can say it, never filled with a guess.
 
+use crate::life::{Life, life};
 use crate::words;
 use memfit_engine::allocators::AllocatorSettings;
 use memfit_engine::compare::{Side, components};
@@ -87,33 +88,6 @@ struct Document<'a> {
     unknown: &'a [String],
     assumptions: &'a [String],
     warnings: &'a [String],
-}
-
-/// The parts of the process around the step.
-#[derive(Serialize)]
-struct Life<'a> {
-    worst: &'a str,
-    allocated_bytes: u64,
-    phases: Vec<Stretch<'a>>,
-}
-
-#[derive(Serialize)]
-struct Stretch<'a> {
-    name: &'a str,
-    allocated_bytes: u64,
-}
-
-fn life(scenario: &memfit_engine::Scenario) -> Life<'_> {
-    let stretch = |s: &memfit_engine::Stretch| s.allocated.0;
-    Life {
-        worst: scenario.largest().map_or("", |s| &s.name),
-        allocated_bytes: scenario.largest().map_or(0, stretch),
-        phases: scenario
-            .stretches
-            .iter()
-            .map(|s| Stretch { name: &s.name, allocated_bytes: s.allocated.0 })
-            .collect(),
-    }
 }
 
 #[derive(Serialize)]

@@ -15,6 +15,7 @@ pub mod gpus;
 pub mod html;
 pub mod inspect;
 pub mod json;
+mod life;
 pub mod markdown;
 pub mod netron;
 mod provenance;
