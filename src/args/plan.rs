@@ -73,6 +73,9 @@ pub(crate) struct PlanArgs {
     /// Keras under mixed float16: the optimizer does not scale the loss, as compile() makes it do
     #[arg(long)]
     no_loss_scale: bool,
+    /// Attention runs as two products and a softmax, as before PyTorch 2.0 and in `eager` variants of models
+    #[arg(long)]
+    composed_attention: bool,
     /// Put back the batch norms that an inference export folded into convolutions
     #[arg(long)]
     assume_batchnorm: bool,
@@ -136,6 +139,7 @@ impl PlanArgs {
             autocast_backward: self.autocast_backward,
             xla: framework == engine::Framework::Tensorflow && !self.no_xla,
             loss_scale: !self.no_loss_scale,
+            composed_attention: self.composed_attention,
             as_fake_tensors: self.as_fake_tensors,
             assume_batchnorm: self.assume_batchnorm,
         };

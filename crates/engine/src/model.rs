@@ -42,7 +42,7 @@ struct Prepared {
     report: recompose::Report,
 }
 
-fn prepare(source: &Graph, assume_batchnorm: bool) -> Prepared {
+fn prepare(source: &Graph, options: recompose::Options) -> Prepared {
     let mut graph = source.clone();
     // A model whose shapes contradict each other says so when it is estimated.
     graph.store_generated_weights();
@@ -51,7 +51,7 @@ fn prepare(source: &Graph, assume_batchnorm: bool) -> Prepared {
         inferred = infer(&graph, &Binding::default());
     }
     let report = match inferred {
-        Ok(inferred) => recompose::recompose(&mut graph, &inferred, &recompose::Options { assume_batchnorm }),
+        Ok(inferred) => recompose::recompose(&mut graph, &inferred, &options),
         Err(_) => recompose::Report::default(),
     };
     Prepared { graph, report }
@@ -62,8 +62,8 @@ pub struct Model {
     /// As the importer made it.
     source: Graph,
     prepared: Prepared,
-    /// The same with folded batch norms put back, made when it is first asked for.
-    with_batchnorm: OnceLock<Prepared>,
+    /// The same with folded batch norms put back, with attention left composed, with both; made when first asked for.
+    variants: [OnceLock<Prepared>; 3],
     name: String,
     format: String,
     operators: u64,
@@ -72,9 +72,9 @@ pub struct Model {
 impl Model {
     /// Takes a graph as an importer made it; `operators` counts the file's nodes.
     pub fn new(graph: Graph, name: &str, format: &str, operators: u64) -> Model {
-        let prepared = prepare(&graph, false);
+        let prepared = prepare(&graph, recompose::Options::default());
         let (name, format) = (name.into(), format.into());
-        Model { source: graph, prepared, with_batchnorm: OnceLock::new(), name, format, operators }
+        Model { source: graph, prepared, variants: Default::default(), name, format, operators }
     }
 
     /// The graph as the importer made it.
@@ -93,11 +93,17 @@ impl Model {
     }
 
     fn prepared(&self, plan: &Plan) -> &Prepared {
-        if plan.assume_batchnorm {
-            self.with_batchnorm.get_or_init(|| prepare(&self.source, true))
-        } else {
-            &self.prepared
-        }
+        let options = recompose::Options {
+            assume_batchnorm: plan.assume_batchnorm,
+            composed_attention: plan.composed_attention,
+        };
+        let variant = match (options.assume_batchnorm, options.composed_attention) {
+            (false, false) => return &self.prepared,
+            (true, false) => &self.variants[0],
+            (false, true) => &self.variants[1],
+            (true, true) => &self.variants[2],
+        };
+        variant.get_or_init(|| prepare(&self.source, options))
     }
 
     /// What one step of `plan` holds, with the model's open sizes bound by `binding`.
@@ -123,7 +129,7 @@ impl Model {
         let (prepared, step, batch_size) = (self.prepared(plan), run.step, run.batch);
         let mut replayed = replay::peak(&step.timeline, block(plan.framework));
         let unknown = Card::alone(Device::unknown());
-        let context = card.unwrap_or(&unknown).context(plan.framework);
+        let context = card.unwrap_or(&unknown).context(plan);
         let open = placement::open(&step.timeline, plan.framework, &plan.allocator, card.map(|c| &c.device));
         replayed.hold(&open, &context::total(&context));
         let fit = card.map(|card| placement::place(&step.timeline, plan, card, &open));

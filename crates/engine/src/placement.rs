@@ -100,7 +100,7 @@ pub(crate) struct Limits {
 
 /// The limits under a plan.
 pub(crate) fn limits(plan: &Plan, card: &Card) -> Limits {
-    let items = card.context(plan.framework);
+    let items = card.context(plan);
     let (context, others) = (context::total(&items), context::total(&card.others()));
     let driver = items.iter().find(|item| item.name == context::DRIVER);
     let usable = card.device.usable();
@@ -143,7 +143,7 @@ pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay
         None if inside_of(timeline, plan, limits.cautious, card.device.usable()).fits() => Verdict::Fits,
         None => Verdict::Tight,
     };
-    let context = context::total(&card.context(plan.framework)).expected;
+    let context = context::total(&card.context(plan)).expected;
     let others = context::total(&card.others()).expected;
     let free = card.device.usable().saturating_sub(others).saturating_sub(context);
     let held = if expected.fits() && !preallocates { &expected } else { open };
@@ -188,11 +188,11 @@ mod tests {
 
     #[test]
     fn a_verdict_is_safe() {
-        // An RTX 3090 has 24,121 MiB; the context takes 1,730 of them, at most 2,030.
+        // An RTX 3090 has 24,121 MiB; the context takes 1,040 of them, at most 1,530.
         let limits = limits(&Plan::default(), &Card::find("rtx-3090").unwrap());
         let (expected, cautious) = (limits.expected.0 / Bytes::MIB, limits.cautious.0 / Bytes::MIB);
-        assert_eq!(expected, 24_121 - 1_730);
-        assert!(cautious < 24_121 - 2_030);
+        assert_eq!(expected, 24_121 - 1_040);
+        assert!(cautious < 24_121 - 1_530);
         for (mib, expect) in [
             (cautious - 2, Verdict::Fits),
             (cautious + 4, Verdict::Tight),
@@ -210,7 +210,7 @@ mod tests {
         let fit = verdict(&[15_000, 15_000], "rtx-3090");
         let shortage = fit.shortage.unwrap();
         assert_eq!((shortage.request, &*shortage.layer), (Bytes::mib(15_000), "stem"));
-        assert_eq!(shortage.free, Bytes::mib(24_121 - 1_730 - 15_000));
+        assert_eq!(shortage.free, Bytes::mib(24_121 - 1_040 - 15_000));
     }
 
     #[test]

@@ -138,6 +138,9 @@ pub struct Plan {
     pub compute_capability: Option<(u32, u32)>,
     /// Whether backward runs inside of the autocast region, as some training loops have it: the weights' casts live until it ends.
     pub autocast_backward: bool,
+    /// Whether attention runs as two products with a softmax in between, as models wrote it before PyTorch 2.0 and their `eager`
+    /// variants do, and not as one kernel.
+    pub composed_attention: bool,
     /// Whether gradients meet out of place, as they do on fake tensors.
     pub as_fake_tensors: bool,
     /// Whether TensorFlow compiles the step with XLA.
@@ -209,6 +212,7 @@ impl Default for Plan {
             cudnn_benchmark: false,
             compute_capability: None,
             autocast_backward: false,
+            composed_attention: false,
             as_fake_tensors: false,
             xla: false,
             loss_scale: true,

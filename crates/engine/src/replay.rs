@@ -32,10 +32,13 @@ impl AtPeak {
     }
 }
 
-/// The highest point alone.
+/// The highest point alone, without what kernels can do without: what a step needs at least.
 pub(crate) fn highest(timeline: &Timeline, block: u64) -> Bytes {
     let (mut live, mut highest) = (Bytes::ZERO, Bytes::ZERO);
     for event in &timeline.events {
+        if timeline.optional.binary_search(&event.storage).is_ok() {
+            continue;
+        }
         let bytes = timeline.storages[event.storage.0 as usize].bytes.round_up(block);
         match event.kind {
             EventKind::Allocate => live += bytes,

@@ -139,6 +139,7 @@ struct Plan<'a> {
     master_weights: bool,
     cudnn_benchmark: bool,
     autocast_backward: bool,
+    composed_attention: bool,
     assume_batchnorm: bool,
     as_fake_tensors: bool,
     /// Where the framework has it.
@@ -275,6 +276,7 @@ fn document(e: &Estimate) -> Document<'_> {
             master_weights: p.master_weights,
             cudnn_benchmark: p.cudnn_benchmark,
             autocast_backward: p.autocast_backward,
+            composed_attention: p.composed_attention,
             assume_batchnorm: p.assume_batchnorm,
             as_fake_tensors: p.as_fake_tensors,
             xla: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.xla),

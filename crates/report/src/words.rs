@@ -137,6 +137,7 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     rest(plan.master_weights, "master weights".into());
     rest(plan.cudnn_benchmark, "cuDNN benchmark".into());
     rest(plan.autocast_backward, "backward in autocast".into());
+    rest(plan.composed_attention, "attention composed".into());
     rest(plan.assume_batchnorm, "batch norms assumed".into());
     let a = &plan.allocator;
     rest(a.pytorch.expandable_segments, "expandable segments".into());

@@ -57,6 +57,7 @@ struct Request {
     autocast_backward: Option<bool>,
     xla: Option<bool>,
     loss_scale: Option<bool>,
+    composed_attention: Option<bool>,
     as_fake_tensors: Option<bool>,
     assume_batchnorm: Option<bool>,
     gpu: Option<String>,
@@ -138,6 +139,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         autocast_backward: request.autocast_backward.unwrap_or(d.autocast_backward),
         xla: request.xla.unwrap_or(framework == Framework::Tensorflow),
         loss_scale: request.loss_scale.unwrap_or(d.loss_scale),
+        composed_attention: request.composed_attention.unwrap_or(d.composed_attention),
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
     };

@@ -202,7 +202,7 @@ fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Problem>> {
     let timeline = model.step(&s.binding, &plan)?.timeline;
     let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&s.card.device));
     let fit = placement::place(&timeline, &plan, &s.card, &open);
-    let context = context::total(&s.card.context(plan.framework)).expected;
+    let context = context::total(&s.card.context(&plan)).expected;
     let reserved = open.peak_reserved.usage.reserved;
     Ok(Outcome { device: reserved + context, reserved, usable: fit.usable, verdict: fit.verdict })
 }

@@ -1,8 +1,8 @@
 //! A card as a process finds it: what it is, which part of it, and what else is on it.
 
-use super::context::{ContextItem, context};
+use super::context::{ContextItem, context_of};
 use super::{Device, LookupError, resolve};
-use crate::Framework;
+use crate::Plan;
 use memfit_graph::Bytes;
 
 /// What a card's owner says of it besides its name.
@@ -72,8 +72,8 @@ impl Card {
     }
 
     /// What a process of the framework holds before its allocator has anything.
-    pub fn context(&self, framework: Framework) -> Vec<ContextItem> {
-        let mut items = context(&self.device, framework);
+    pub fn context(&self, plan: &Plan) -> Vec<ContextItem> {
+        let mut items = context_of(&self.device, plan);
         if self.eager_loading {
             items.push(EAGER);
         }

@@ -109,7 +109,7 @@ fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
     };
     let (expected, reserved, ends) = search(limits.expected);
     let (cautious, ..) = search(limits.cautious);
-    let context = context::total(&card.context(plan.framework)).expected;
+    let context = context::total(&card.context(plan)).expected;
     Cell {
         gpu: card.device.id.clone(),
         precision: plan.precision,

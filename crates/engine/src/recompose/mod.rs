@@ -32,6 +32,8 @@ use rewriter::Rewriter;
 pub struct Options {
     /// Put a BatchNormalization after each convolution that an inference export folded one into.
     pub assume_batchnorm: bool,
+    /// Leave attention as the products and the softmax that the file has.
+    pub composed_attention: bool,
 }
 
 /// What was done and what was found.
@@ -92,7 +94,8 @@ pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> R
     let mut report = Report::default();
     let mut rewriter = Rewriter::new(graph, inferred);
     rewriter.prune();
-    for pass in PASSES {
+    let kept = |pass: &&Pass| options.composed_attention && pass.name == sdpa::PASS.name;
+    for pass in PASSES.iter().filter(|pass| !kept(pass)) {
         let before = rewriter.living();
         let count = rewriter
             .node_ids()

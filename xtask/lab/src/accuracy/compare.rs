@@ -123,7 +123,7 @@ pub(super) fn compare(
     compared
 }
 
-fn load(path: &Path) -> Result<Model, String> {
+pub(super) fn load(path: &Path) -> Result<Model, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let imported = caught(|| memfit_onnx::import(&bytes))?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -131,7 +131,7 @@ fn load(path: &Path) -> Result<Model, String> {
 }
 
 /// The result, with problems as text; a panic is a problem too, and says where it happened.
-fn caught<T>(work: impl FnOnce() -> Result<T, Vec<Problem>>) -> Result<T, String> {
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, Vec<Problem>>) -> Result<T, String> {
     thread_local!(static PLACE: RefCell<String> = const { RefCell::new(String::new()) });
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -5,6 +5,7 @@
 
 mod compare;
 mod holders;
+mod measured;
 mod page;
 mod reference;
 mod summary;
@@ -41,6 +42,9 @@ pub(crate) struct Options {
     /// Only the larger collection beside the repository
     #[arg(long)]
     shared: bool,
+    /// Only the figures measured on real GPUs that lie beside the repository
+    #[arg(long, conflicts_with_all = ["check", "shared", "variant"])]
+    measured: bool,
     /// Only this repository's models, and whether docs/accuracy.md says what is true of them now
     #[arg(long, conflicts_with_all = ["filter", "variant", "json", "shared"])]
     check: bool,
@@ -55,7 +59,8 @@ pub(crate) struct Options {
 impl Options {
     /// Whether the page is written: not for a choice of steps.
     fn docs(&self) -> bool {
-        let chosen = !self.filter.is_empty() || self.variant.is_some() || self.shared || self.check;
+        let chosen =
+            !self.filter.is_empty() || self.variant.is_some() || self.shared || self.check || self.measured;
         !chosen && !self.no_docs && !self.json
     }
 
@@ -101,6 +106,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("{}", tensorflow::section()?.unwrap_or_default());
         return Ok(true);
     }
+    if options.measured {
+        return measured_only(options);
+    }
     let sources = sources(options)?;
     if sources.is_empty() {
         bail!("there are no references: neither models/reference nor ../shared/truth/pytorch");
@@ -117,9 +125,37 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         print(section, options)?;
     }
     if options.docs() {
-        page::write(&sections, tensorflow::section()?)?;
+        let measured = measured::compare(&[])?;
+        match &measured {
+            Some(measured) => measured::print(measured),
+            None => println!("{NOT_THERE}"),
+        }
+        page::write(&sections, [tensorflow::section()?, measured.as_ref().map(measured::page)])?;
     }
     Ok(sections.iter().all(|section| section.failed() == 0))
+}
+
+/// What is said where there is nothing to compare with.
+const NOT_THERE: &str = "skipped: no figures from real GPUs in ../shared/truth/measured";
+
+fn measured_only(options: &Options) -> Result<bool> {
+    let Some(measured) = measured::compare(&options.filter)? else {
+        println!("{NOT_THERE}");
+        return Ok(true);
+    };
+    if options.json {
+        for row in &measured.rows {
+            println!("{}", serde_json::to_string(row)?);
+        }
+    } else {
+        measured::print(&measured);
+    }
+    Ok(measured.failures.is_empty())
+}
+
+/// How many threads compare.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn sources(options: &Options) -> Result<Vec<Source>> {
@@ -181,9 +217,8 @@ fn compare_all(source: &Source, options: &Options) -> Section {
         }
         done
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut done: Vec<(usize, Compared)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..cores()).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|w| w.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
     done.sort_by_key(|(at, _)| *at);

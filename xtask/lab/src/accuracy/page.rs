@@ -24,9 +24,9 @@ Above, each model is read from its best export, one that keeps what training nee
 (`eval`: for inference, batch norms folded and dropout gone; `b1`: a fixed batch of 1; `dyn`: the newer exporter):
 ";
 
-/// Writes the page.
-pub(super) fn write(sections: &[Section], further: Option<String>) -> Result<()> {
-    let sections = sections.iter().map(section).chain(further);
+/// Writes the page, with further sections where there are any.
+pub(super) fn write(sections: &[Section], further: [Option<String>; 2]) -> Result<()> {
+    let sections = sections.iter().map(section).chain(further.into_iter().flatten());
     let text = sections.fold(HEAD.to_owned(), |text, section| text + &section);
     std::fs::create_dir_all(crate::root().join("docs"))?;
     std::fs::write(path(), text).with_context(|| path().display().to_string())
