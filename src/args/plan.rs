@@ -7,6 +7,7 @@ use super::typed;
 use crate::failure::Failure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use memfit_engine::parallel::Parallel;
 use memfit_engine::{self as engine, Plan, optimizers};
 
 #[derive(Args, Debug)]
@@ -82,11 +83,21 @@ pub(crate) struct PlanArgs {
     /// Gradients meet out of place, as they do on PyTorch's fake tensors
     #[arg(long, hide = true)]
     as_fake_tensors: bool,
+    /// GPUs that train together; the batch size is that of one of them
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    gpus: u32,
+    /// How they share the work
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Sharding::Ddp, value_name = "HOW")]
+    parallel: Sharding,
     #[command(flatten)]
     allocator: AllocatorArgs,
 }
 
 impl PlanArgs {
+    fn parallel(&self) -> Option<Parallel> {
+        (self.gpus > 1).then(|| Parallel { gpus: self.gpus, sharding: self.parallel.meant() })
+    }
+
     /// What the flags mean for a model whose framework is `usual`, with a warning for each that does nothing here.
     pub(crate) fn plan(&self, usual: engine::Framework) -> Result<(Plan, Vec<String>), Failure> {
         let (plans, warnings) = self.plans(usual)?;
@@ -133,6 +144,7 @@ impl PlanArgs {
             loss: self.loss.meant(),
             ema: self.ema,
             master_weights: self.master_weights,
+            parallel: self.parallel(),
             allocator: self.allocator.settings(),
             cudnn_benchmark: self.cudnn_benchmark,
             compute_capability: None,
@@ -220,6 +232,17 @@ names!(Precision => engine::Precision {
     Fp16["float16", "half", "16", "fp16-true", "16-true"],
     /// Everything in bfloat16
     Bf16["bfloat16", "bf16-true"],
+});
+
+names!(Sharding => engine::parallel::Sharding {
+    /// Each has everything
+    Ddp["data"],
+    /// The optimizer's state is split
+    Zero1["zero-1"],
+    /// And the gradients
+    Zero2["zero-2"],
+    /// And the parameters
+    Zero3["zero-3", "fsdp"],
 });
 
 names!(Mode => engine::Mode {

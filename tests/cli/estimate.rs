@@ -76,6 +76,11 @@ fn plan_flags_reach_the_estimate() {
     assert!(peak(&with(&["--optimizer", "SGD"])) < default);
     assert!(peak(&with(&["--precision", "bfloat16"])) < default);
     assert_eq!(with(&["--precision", "amp"])["plan"]["precision"], "mixed-fp16");
+    let one_of_eight = with(&["--gpus", "8", "--parallel", "fsdp"]);
+    assert_eq!(
+        (one_of_eight["plan"]["gpus"].as_u64(), one_of_eight["plan"]["parallel"].as_str()),
+        (Some(8), Some("zero3"))
+    );
     let frozen = with(&["--freeze", "conv.*"]);
     assert_eq!(frozen["model"]["parameters_trainable"], 0);
     assert_eq!(frozen["plan"]["freeze"][0], "conv.*");

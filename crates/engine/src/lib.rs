@@ -15,6 +15,7 @@ pub mod frameworks;
 mod host;
 mod model;
 pub mod optimizers;
+pub mod parallel;
 mod parameters;
 mod placement;
 mod plan;

@@ -195,11 +195,19 @@ impl Model {
         }
         let prepared = self.prepared(plan);
         let inferred = infer(&prepared.graph, binding)?;
-        let step = match plan.framework {
+        let mut step = match plan.framework {
             Framework::Tensorflow => tensorflow::run(&prepared.graph, &inferred, plan)?,
             Framework::Burn => burn::run(&prepared.graph, &inferred, plan)?,
             Framework::Pytorch => pytorch::run(&prepared.graph, &inferred, plan)?,
         };
+        if let Some(parallel) = plan.parallel {
+            parallel.apply(&mut step.timeline);
+            let message = format!(
+                "{} GPUs, each with this batch; NCCL's own buffers are not in the numbers, and layers' own sizes are those of the whole model",
+                parallel.gpus
+            );
+            step.assumptions.push(message);
+        }
         Ok(Run { step, batch: inferred.batch })
     }
 

@@ -3,6 +3,7 @@
 use crate::allocators::AllocatorSettings;
 use crate::devices::Card;
 use crate::optimizers;
+use crate::parallel::Parallel;
 use memfit_graph::DType;
 
 /// Whose rules apply.
@@ -130,6 +131,8 @@ pub struct Plan {
     pub ema: bool,
     /// Whether half-precision weights have a float32 master copy in the optimizer.
     pub master_weights: bool,
+    /// How several GPUs share the work; none where there is one.
+    pub parallel: Option<Parallel>,
     /// How the framework's allocator is set up.
     pub allocator: AllocatorSettings,
     /// Whether `torch.backends.cudnn.benchmark` is on: the first time a convolution runs, plans for it are compared.
@@ -208,6 +211,7 @@ impl Default for Plan {
             loss: Loss::Auto,
             ema: false,
             master_weights: false,
+            parallel: None,
             allocator: AllocatorSettings::default(),
             cudnn_benchmark: false,
             compute_capability: None,

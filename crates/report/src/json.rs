@@ -146,6 +146,10 @@ struct Plan<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     xla: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    gpus: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     allocator: Option<Allocator>,
 }
 
@@ -280,6 +284,8 @@ fn document(e: &Estimate) -> Document<'_> {
             assume_batchnorm: p.assume_batchnorm,
             as_fake_tensors: p.as_fake_tensors,
             xla: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.xla),
+            gpus: p.parallel.map(|p| p.gpus),
+            parallel: p.parallel.map(|p| words::sharding(p.sharding)),
             allocator: (p.allocator != AllocatorSettings::default()).then(|| allocator(&p.allocator)),
         },
         peak: Peak {

@@ -1,5 +1,6 @@
 //! The words that formats share: how a plan, a phase or a category is called.
 
+use memfit_engine::parallel::Sharding;
 use memfit_engine::{
     Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, OptimizerImpl, Phase, Precision,
     Verdict,
@@ -64,6 +65,15 @@ pub(crate) fn phase(p: Phase) -> &'static str {
         Phase::Forward => "forward",
         Phase::Backward => "backward",
         Phase::OptimizerStep => "optimizer_step",
+    }
+}
+
+pub(crate) fn sharding(s: Sharding) -> &'static str {
+    match s {
+        Sharding::Ddp => "ddp",
+        Sharding::Zero1 => "zero1",
+        Sharding::Zero2 => "zero2",
+        Sharding::Zero3 => "zero3",
     }
 }
 
@@ -139,6 +149,8 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     rest(plan.autocast_backward, "backward in autocast".into());
     rest(plan.composed_attention, "attention composed".into());
     rest(plan.assume_batchnorm, "batch norms assumed".into());
+    let gpus = plan.parallel.map(|p| format!("one of {} GPUs ({})", p.gpus, sharding(p.sharding)));
+    parts.extend(gpus);
     let a = &plan.allocator;
     rest(a.pytorch.expandable_segments, "expandable segments".into());
     rest(a.cuda_malloc_async, "cudaMallocAsync".into());

@@ -133,6 +133,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         loss: request.loss.map_or(d.loss, Into::into),
         ema: request.ema.unwrap_or(d.ema),
         master_weights: request.master_weights.unwrap_or(d.master_weights),
+        parallel: d.parallel,
         allocator: d.allocator,
         cudnn_benchmark: request.cudnn_benchmark.unwrap_or(d.cudnn_benchmark),
         compute_capability: None,

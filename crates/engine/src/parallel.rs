@@ -1,0 +1,229 @@
+//! What one of several GPUs holds: copies for data parallel training, shards of what ZeRO and FSDP split.
+//!
+//! A step is rewritten as the framework would run it on each GPU, at the batch size of one GPU:
+//!
+//! - DDP copies gradients into buckets that live as long as the model does, the first of 1 MiB, the others of 25
+//!   (`torch/nn/parallel/distributed.py`, `_DEFAULT_BUCKET_CAP_MB`; `torch/csrc/distributed/c10d/reducer.cpp`).
+//! - ZeRO 1 splits the optimizer's state and its step, ZeRO 2 the gradients too, ZeRO 3 and FSDP the parameters (Rajbhandari et
+//!   al., arXiv 1910.02054; `torch.distributed.fsdp`). A gradient is whole until its layer is done.
+//! - What is split is gathered again while it is used, a repeated block at a time, the next one being fetched while one runs.
+//!
+//! NCCL's own buffers are outside of the framework's allocator and not in here.
+
+use crate::timeline::{Event, EventKind, Storage};
+use crate::{Category, Phase, StorageId, Timeline};
+use memfit_graph::Bytes;
+use std::collections::BTreeMap;
+
+/// How GPUs share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharding {
+    /// Each has everything, and buckets of gradients.
+    Ddp,
+    /// The optimizer's state is split.
+    Zero1,
+    /// And the gradients.
+    Zero2,
+    /// And the parameters: FSDP's full sharding.
+    Zero3,
+}
+
+/// Several GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parallel {
+    /// How many.
+    pub gpus: u32,
+    /// How they share.
+    pub sharding: Sharding,
+}
+
+const FIRST_BUCKET: Bytes = Bytes::mib(1);
+const BUCKET: Bytes = Bytes::mib(25);
+
+impl Parallel {
+    /// The step as one of the GPUs runs it.
+    pub(crate) fn apply(self, timeline: &mut Timeline) {
+        if self.gpus < 2 {
+            return;
+        }
+        let n = u64::from(self.gpus);
+        let split = |category: Category| match category {
+            Category::OptimizerState => self.sharding != Sharding::Ddp,
+            Category::Parameter => self.sharding == Sharding::Zero3,
+            _ => false,
+        };
+        let whole: Vec<Bytes> = timeline.storages.iter().map(|s| s.bytes).collect();
+        let temporary = temporaries(timeline);
+        for (storage, temporary) in timeline.storages.iter_mut().zip(temporary) {
+            if split(storage.category) || (temporary && self.sharding != Sharding::Ddp) {
+                storage.bytes = Bytes(storage.bytes.0.div_ceil(n));
+            }
+        }
+        match self.sharding {
+            // DDP reduces for ZeRO 1 too.
+            Sharding::Ddp | Sharding::Zero1 => buckets(timeline),
+            Sharding::Zero2 => shard_gradients(timeline, n),
+            Sharding::Zero3 => {
+                shard_gradients(timeline, n);
+                gather(timeline, &whole);
+            }
+        }
+    }
+}
+
+/// By storage, whether the optimizer's step makes it for itself.
+fn temporaries(timeline: &Timeline) -> Vec<bool> {
+    let mut temporary = vec![false; timeline.storages.len()];
+    for event in &timeline.events {
+        let made = event.kind == EventKind::Allocate && event.phase == Phase::OptimizerStep;
+        temporary[event.storage.0 as usize] |= made;
+    }
+    temporary
+}
+
+fn label(timeline: &mut Timeline, text: &str) -> u32 {
+    timeline.labels.push(text.into());
+    u32::try_from(timeline.labels.len() - 1).unwrap_or(u32::MAX)
+}
+
+fn add(timeline: &mut Timeline, storage: Storage) -> StorageId {
+    timeline.storages.push(storage);
+    StorageId(u32::try_from(timeline.storages.len() - 1).unwrap_or(u32::MAX))
+}
+
+fn setup_end(timeline: &Timeline) -> usize {
+    timeline.events.iter().position(|e| e.phase != Phase::Setup).unwrap_or(timeline.events.len())
+}
+
+/// The events with others put before those at given places.
+fn insert(timeline: &mut Timeline, mut before: BTreeMap<usize, Vec<Event>>) {
+    let events = std::mem::take(&mut timeline.events);
+    for search in &mut timeline.searches {
+        search.event += before.range(..=search.event).map(|(_, added)| added.len()).sum::<usize>();
+    }
+    for (i, event) in events.into_iter().enumerate() {
+        timeline.events.extend(before.remove(&i).unwrap_or_default());
+        timeline.events.push(event);
+    }
+    timeline.events.extend(before.into_values().flatten());
+}
+
+/// DDP's buckets, made when the model is wrapped.
+fn buckets(timeline: &mut Timeline) {
+    let gradients = timeline.storages.iter().filter(|s| s.category == Category::Gradient);
+    let mut left: Bytes = gradients.map(|s| s.bytes).sum();
+    let (label, at) = (label(timeline, "gradient bucket"), setup_end(timeline));
+    let (mut size, mut made) = (FIRST_BUCKET, Vec::new());
+    while left > Bytes::ZERO {
+        let bytes = left.min(size);
+        let storage = add(timeline, Storage { bytes, category: Category::Gradient, layer: 0, label });
+        made.push(Event { kind: EventKind::Allocate, storage, phase: Phase::Setup, layer: 0 });
+        (left, size) = (left - bytes, BUCKET);
+    }
+    insert(timeline, [(at, made)].into());
+}
+
+/// A gradient is whole while its layer runs; then the sum over all GPUs is made and each keeps its part.
+fn shard_gradients(timeline: &mut Timeline, n: u64) {
+    let events = timeline.events.clone();
+    let mut before: BTreeMap<usize, Vec<Event>> = BTreeMap::new();
+    let mut pending: Vec<StorageId> = Vec::new();
+    let mut shards: BTreeMap<StorageId, StorageId> = BTreeMap::new();
+    let mut layer = None;
+    let label = label(timeline, "gradient shard");
+    for (i, event) in events.iter().enumerate() {
+        if layer != Some(event.layer) || event.phase == Phase::OptimizerStep {
+            for whole in pending.drain(..) {
+                let storage = timeline.storages[whole.0 as usize];
+                let shard =
+                    add(timeline, Storage { bytes: Bytes(storage.bytes.0.div_ceil(n)), label, ..storage });
+                let at = Event { kind: EventKind::Allocate, storage: shard, ..*event };
+                before
+                    .entry(i)
+                    .or_default()
+                    .extend([at, Event { kind: EventKind::Free, storage: whole, ..*event }]);
+                shards.insert(whole, shard);
+            }
+            layer = Some(event.layer);
+        }
+        let gradient = timeline.storages[event.storage.0 as usize].category == Category::Gradient;
+        match event.kind {
+            EventKind::Allocate if gradient && event.phase == Phase::Backward => pending.push(event.storage),
+            // It did not live until its layer was done.
+            EventKind::Free => pending.retain(|id| *id != event.storage),
+            EventKind::Allocate => {}
+        }
+    }
+    for event in &mut timeline.events {
+        if event.kind == EventKind::Free
+            && let Some(shard) = shards.get(&event.storage)
+        {
+            event.storage = *shard;
+        }
+    }
+    insert(timeline, before);
+}
+
+/// Parameters of a block are whole while it runs, and while the one before it does.
+fn gather(timeline: &mut Timeline, whole: &[Bytes]) {
+    let units: Vec<String> = timeline.layers.iter().map(|name| unit(name)).collect();
+    let mut sizes: BTreeMap<&str, Bytes> = BTreeMap::new();
+    for (storage, bytes) in timeline.storages.iter().zip(whole) {
+        if storage.category == Category::Parameter
+            && let Some(unit) = units.get(storage.layer as usize)
+        {
+            *sizes.entry(unit).or_default() += *bytes;
+        }
+    }
+    let events = timeline.events.clone();
+    let label = label(timeline, "gathered parameters");
+    let mut before: BTreeMap<usize, Vec<Event>> = BTreeMap::new();
+    let mut held: Vec<(usize, StorageId)> = Vec::new();
+    for (i, event) in events.iter().enumerate() {
+        let runs = matches!(event.phase, Phase::Forward | Phase::Backward);
+        let put = before.entry(i).or_default();
+        let free = |id: StorageId| Event { kind: EventKind::Free, storage: id, ..*event };
+        if !runs {
+            put.extend(held.drain(..).map(|(_, id)| free(id)));
+            continue;
+        }
+        let Some(unit) = units.get(event.layer as usize) else { continue };
+        let same = |at: &usize| events.get(*at).and_then(|e| units.get(e.layer as usize)) == Some(unit);
+        if held.iter().any(|(at, _)| same(at)) {
+            continue;
+        }
+        let Some(bytes) = sizes.get(unit.as_str()).copied().filter(|b| *b > Bytes::ZERO) else { continue };
+        if held.len() > 1 {
+            put.push(free(held.remove(0).1));
+        }
+        let storage = Storage { bytes, category: Category::Transient, layer: event.layer, label };
+        timeline.storages.push(storage);
+        let id = StorageId(u32::try_from(timeline.storages.len() - 1).unwrap_or(u32::MAX));
+        put.push(Event { kind: EventKind::Allocate, storage: id, ..*event });
+        held.push((i, id));
+    }
+    let last = events.len();
+    if let Some(event) = events.last() {
+        let freed = held.into_iter().map(|(_, id)| Event { kind: EventKind::Free, storage: id, ..*event });
+        before.entry(last).or_default().extend(freed);
+    }
+    insert(timeline, before);
+}
+
+/// The block that a layer is in: its path up to the first number, else its first component.
+fn unit(layer: &str) -> String {
+    let parts: Vec<&str> = layer.split('.').collect();
+    let number = parts.iter().position(|part| part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty());
+    parts.get(..=number.unwrap_or(0)).map(|p| p.join(".")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_is_a_repeated_block() {
+        let units = ["layer1.0.conv2", "h.11", "conv1", "encoder.layer.3.attention.self"].map(unit);
+        assert_eq!(units, ["layer1.0", "h.11", "conv1", "encoder.layer.3"]);
+    }
+}

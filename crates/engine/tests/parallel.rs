@@ -1,0 +1,54 @@
+//! Several GPUs on a real model: what is split is split, what is gathered is seen.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
+
+use memfit_engine::parallel::{Parallel, Sharding};
+use memfit_engine::{Breakdown, Estimate, EventKind, Model, Plan};
+use memfit_graph::{Binding, Bytes};
+
+fn estimate(sharding: Option<Sharding>, gpus: u32) -> Estimate {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/resnet50.ts_train.onnx");
+    let imported = memfit_onnx::import(&std::fs::read(path).unwrap()).unwrap();
+    let model = Model::new(imported.graph, "resnet50", "onnx", imported.operators);
+    let parallel = sharding.map(|sharding| Parallel { gpus, sharding });
+    let plan = Plan { parallel, ..Plan::default() };
+    model.estimate(&Binding { batch: Some(4), ..Binding::default() }, &plan).unwrap()
+}
+
+#[test]
+fn shards_are_as_large_as_their_share() {
+    let alone = estimate(None, 1);
+    assert_eq!(estimate(Some(Sharding::Zero3), 1).peak, alone.peak);
+    let parameters = Bytes(alone.model.parameters_trainable * 4);
+    let close = |a: Bytes, b: Bytes| a.0.abs_diff(b.0) < 1 << 20;
+    // Buckets hold all gradients once more.
+    let ddp = estimate(Some(Sharding::Ddp), 8);
+    let buckets = |e: &Estimate| -> Bytes {
+        let of = |s: &&memfit_engine::Storage| &*e.timeline.labels[s.label as usize] == "gradient bucket";
+        e.timeline.storages.iter().filter(of).map(|s| s.bytes).sum()
+    };
+    assert_eq!(buckets(&ddp), parameters);
+    let state = |e: &Estimate| e.breakdown.optimizer;
+    assert!(close(state(&ddp), parameters + parameters));
+    assert!(close(state(&estimate(Some(Sharding::Zero1), 8)), Bytes(parameters.0 / 4)));
+    let zero3 = estimate(Some(Sharding::Zero3), 8);
+    assert!(close(zero3.breakdown.parameters, Bytes(parameters.0 / 8)), "{:?}", zero3.breakdown);
+    let peaks = [Sharding::Ddp, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3]
+        .map(|s| estimate(Some(s), 8).peak.allocated);
+    assert!(peaks.is_sorted_by(|a, b| a >= b), "{peaks:?}");
+}
+
+#[test]
+fn every_rewritten_step_frees_what_it_makes_and_re_adds() {
+    for sharding in [Sharding::Ddp, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3] {
+        let e = estimate(Some(sharding), 4);
+        let mut alive = vec![false; e.timeline.storages.len()];
+        for event in &e.timeline.events {
+            let slot = &mut alive[event.storage.0 as usize];
+            assert_eq!(*slot, event.kind == EventKind::Free, "{sharding:?} {event:?}");
+            *slot = event.kind == EventKind::Allocate;
+        }
+        assert_eq!(e.breakdown.allocated(), e.peak.allocated);
+        let layers: Bytes = e.layers.iter().map(|l| Breakdown::allocated(&l.at_peak)).sum();
+        assert_eq!(layers, e.peak.allocated, "{sharding:?}");
+    }
+}
