@@ -132,6 +132,8 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
         parts.push(format!("{} ({})", plan.optimizer, optimizer_impl(plan.optimizer_impl)));
     }
     parts.extend(e.batch_size.map(|n| format!("batch {n}")));
+    let gpus = plan.parallel.map(|p| format!("one of {} GPUs ({})", p.gpus, sharding(p.sharding)));
+    parts.extend(gpus);
     let mut rest = |differs: bool, text: String| {
         if differs {
             parts.push(text);
@@ -149,8 +151,6 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     rest(plan.autocast_backward, "backward in autocast".into());
     rest(plan.composed_attention, "attention composed".into());
     rest(plan.assume_batchnorm, "batch norms assumed".into());
-    let gpus = plan.parallel.map(|p| format!("one of {} GPUs ({})", p.gpus, sharding(p.sharding)));
-    parts.extend(gpus);
     let a = &plan.allocator;
     rest(a.pytorch.expandable_segments, "expandable segments".into());
     rest(a.cuda_malloc_async, "cudaMallocAsync".into());
