@@ -21,6 +21,15 @@ self.addEventListener("fetch", (event) => {
   event.respondWith(
     caches.open(VERSION)
       .then((cache) => cache.match(event.request, { ignoreSearch: true }))
-      .then((found) => found ?? fetch(event.request)),
+      .then((found) => found ?? fetch(event.request).then((response) => kept(event.request, response))),
   );
 });
+
+// What was not needed at first (the larger module) is kept once it was.
+async function kept(request, response) {
+  if (response.ok) {
+    const cache = await caches.open(VERSION);
+    await cache.put(request, response.clone());
+  }
+  return response;
+}

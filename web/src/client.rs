@@ -11,6 +11,15 @@ use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Worker, WorkerOptions, WorkerType};
 
 impl Ask {
+    /// Whether it takes the larger module, which is loaded when it is first needed.
+    fn needs_more(&self) -> bool {
+        match self {
+            Ask::Open { file } => !file.to_ascii_lowercase().ends_with(".onnx"),
+            Ask::Explain { .. } => true,
+            _ => false,
+        }
+    }
+
     /// What it asks for; the lowest is answered first, and the newest of each is kept.
     pub(crate) fn kind(&self) -> u8 {
         match self {
@@ -28,6 +37,8 @@ impl Ask {
 struct Inner {
     module: JsValue,
     worker: Option<Worker>,
+    /// Whether the worker has the larger module.
+    full: bool,
     /// The question in the worker's hands: its kind and generation. While it starts there is one too.
     busy: Option<(u8, u64)>,
     waiting: BTreeMap<u8, (Question, JsValue)>,
@@ -48,6 +59,7 @@ impl Client {
         let client = Client(Rc::new(RefCell::new(Inner {
             module,
             worker: None,
+            full: false,
             busy: None,
             waiting: BTreeMap::new(),
             open: None,
@@ -60,6 +72,9 @@ impl Client {
 
     /// Asks; a question of the same kind that still waits is forgotten.
     pub(crate) fn ask(&self, generation: u64, ask: Ask, file: JsValue) {
+        if ask.needs_more() && !self.0.borrow().full {
+            self.replace(generation);
+        }
         {
             let mut inner = self.0.borrow_mut();
             if let Ask::Open { file: name } = &ask {
@@ -89,7 +104,8 @@ impl Client {
     fn start(&self) {
         let options = WorkerOptions::new();
         options.set_type(WorkerType::Module);
-        let Ok(worker) = Worker::new_with_options("worker.js", &options) else { return };
+        let script = if self.0.borrow().full { "worker-full.js" } else { "worker.js" };
+        let Ok(worker) = Worker::new_with_options(script, &options) else { return };
         let client = self.clone();
         let message = Closure::<dyn Fn(MessageEvent)>::new(move |event: MessageEvent| {
             let text = event.data().as_string().unwrap_or_default();
@@ -121,6 +137,21 @@ impl Client {
         if !matches!(answer.said, Said::Ready) {
             answered(answer);
         }
+    }
+
+    /// Puts a worker with the larger module in the worker's place; the model that is open is opened there again.
+    fn replace(&self, generation: u64) {
+        {
+            let mut inner = self.0.borrow_mut();
+            if let Some(worker) = inner.worker.take() {
+                worker.terminate();
+            }
+            inner.full = true;
+            if let Some((file, payload)) = inner.open.clone() {
+                inner.waiting.insert(0, (Question { generation, ask: Ask::Open { file } }, payload));
+            }
+        }
+        self.start();
     }
 
     /// The worker has failed: the question has no answer, and a new worker takes the next, with the model opened again.

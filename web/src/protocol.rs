@@ -35,17 +35,15 @@ pub(crate) enum Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Format {
     Json,
-    Text,
 }
 
 impl Format {
-    pub(crate) const ALL: [Format; 2] = [Format::Json, Format::Text];
+    pub(crate) const ALL: [Format; 1] = [Format::Json];
 
     /// What it is called.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Format::Json => "JSON",
-            Format::Text => "Text",
         }
     }
 
@@ -53,7 +51,6 @@ impl Format {
     pub(crate) fn file(self) -> (&'static str, &'static str) {
         match self {
             Format::Json => ("json", "application/json"),
-            Format::Text => ("txt", "text/plain"),
         }
     }
 }

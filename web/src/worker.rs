@@ -9,9 +9,9 @@ use memfit_engine::devices::Card;
 use memfit_engine::fit::{self, Axis, Cell};
 use memfit_engine::{Category, Estimate, EventKind, Phase, Plan, Timeline, Verdict};
 use memfit_graph::{Bytes, Dim, batch_symbol};
-use memfit_report::{json, text};
+use memfit_report::json;
 use memfit_wasm::javascript::Slices;
-use memfit_wasm::{Asked, Opened, explain_text, read_request_for};
+use memfit_wasm::{Asked, Opened, read_request_for};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wasm_bindgen::prelude::*;
@@ -79,7 +79,6 @@ impl Desk {
                 let estimate = self.estimate(&plan)?;
                 let text = match format {
                     Format::Json => json::estimate(estimate),
-                    Format::Text => text::estimate(estimate, &text::Options::default()),
                 };
                 Said::Exported { format, text }
             }
@@ -91,7 +90,9 @@ impl Desk {
     }
 
     /// With the open model's estimates beside it, where there is one.
+    #[cfg(feature = "full")]
     fn explain(&self, log: &str, plan: &str) -> String {
+        use memfit_wasm::explain_text;
         let (Some(opened), Ok(mut asked)) = (&self.opened, self.asked(plan)) else {
             return explain_text(log, None);
         };
@@ -102,6 +103,12 @@ impl Desk {
                 opened.estimate(&asked).ok()
             }),
         )
+    }
+
+    /// The client asks the larger module.
+    #[cfg(not(feature = "full"))]
+    fn explain(&self, _: &str, _: &str) -> String {
+        String::new()
     }
 
     fn asked(&self, plan: &str) -> Result<Asked, Vec<Problem>> {

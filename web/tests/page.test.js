@@ -169,7 +169,7 @@ test("the timeline, the treemap and the table speak of the same layers", async (
 test("the matrix fills, and a cell takes its card, precision and batch", async () => {
   const { context, page } = await resnet();
   await page.getByRole("button", { name: "Fill the matrix" }).click();
-  const cell = page.getByRole("row", { name: /^A100 .*80/ }).getByRole("button").nth(1);
+  const cell = page.getByRole("row", { name: /^A100\S*80GB/ }).getByRole("button").nth(1);
   await cell.waitFor({ timeout: 60_000 });
   const size = Number((await cell.innerText()).replace(",", ""));
   await cell.click();

@@ -90,9 +90,16 @@ pub(crate) fn test(dev: bool) -> Result<Verdict> {
 }
 
 fn site(dev: bool) -> Result<bool> {
+    // Both have the same name, so the first is moved away before the second is built.
+    let Some(full) = module(&["build"], "memfit-web", &["--features", "full"], dev)? else {
+        return Ok(false);
+    };
+    let larger = full.with_file_name("memfit_full.wasm");
+    std::fs::rename(&full, &larger)?;
     let Some(module) = module(&["build"], "memfit-web", &[], dev)? else { return Ok(false) };
     let dist = root().join("web/dist");
-    let mut arguments = vec!["site".into(), module.into_os_string(), dist.into_os_string()];
+    let mut arguments =
+        vec!["site".into(), module.into_os_string(), larger.into_os_string(), dist.into_os_string()];
     if dev {
         arguments.push("--unchecked".into());
     }

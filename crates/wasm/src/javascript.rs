@@ -51,6 +51,7 @@ pub fn gpus() -> Result<JsValue, JsValue> {
 }
 
 /// Why the run of a log ran out of memory, as `memfit explain --format json` writes it.
+#[cfg(feature = "explain")]
 #[wasm_bindgen(js_name = explainJson)]
 pub fn explain_json(log: &str) -> String {
     crate::explain_json(log)

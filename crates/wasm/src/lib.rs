@@ -11,6 +11,7 @@ mod request;
 pub use opened::Opened;
 pub use request::{Asked, read as read_request, read_for as read_request_for};
 
+#[cfg(feature = "explain")]
 use memfit_engine::Estimate;
 use memfit_graph::Problem;
 use std::io::Cursor;
@@ -40,17 +41,20 @@ fn open(model: &[u8], plan: &str) -> Result<Opened, Vec<Problem>> {
 }
 
 /// Why the run of a log ran out of memory, as `memfit explain --format json` writes it.
+#[cfg(feature = "explain")]
 pub fn explain_json(log: &str) -> String {
     memfit_explain::json(&log_of(log), None)
 }
 
 /// The same in words, beside a model's estimates where one is given: `estimate` gives the step at a batch size.
+#[cfg(feature = "explain")]
 pub fn explain_text(log: &str, estimate: Option<&mut dyn FnMut(u64) -> Option<Estimate>>) -> String {
     let log = log_of(log);
     let beside = estimate.and_then(|estimate| memfit_explain::model::beside(&log, None, estimate));
     memfit_explain::text(&log, beside.as_ref(), 100)
 }
 
+#[cfg(feature = "explain")]
 fn log_of(text: &str) -> memfit_explain::Log {
     // Reading from memory does not fail.
     memfit_explain::read(text.as_bytes()).unwrap_or_default()

@@ -1,11 +1,14 @@
 //! A model that was opened once and is asked many times.
 
+#[cfg(not(feature = "keras"))]
+use crate::request::Options;
 use crate::request::{self, Asked};
 use memfit_engine::{Estimate, Framework, Model, fit};
 use memfit_graph::{Problem, infer};
+#[cfg(feature = "keras")]
 use memfit_keras::Options;
 use memfit_report::{Inspection, inspect, json};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek};
 use std::path::Path;
 
 /// A model whose structure has been read; the file is not needed any more.
@@ -40,16 +43,13 @@ impl Opened {
     /// # Errors
     /// All problems of the file.
     pub fn read_with(
-        mut reader: impl Read + Seek,
+        #[cfg_attr(not(feature = "keras"), allow(unused_mut))] mut reader: impl Read + Seek,
         file: Option<&str>,
         options: &Options,
     ) -> Result<Opened, Vec<Problem>> {
         let stem = file.and_then(|f| Path::new(f).file_stem()).map(|s| s.to_string_lossy().into_owned());
-        let mut head = Vec::new();
-        let read =
-            reader.by_ref().take(1024).read_to_end(&mut head).and_then(|_| reader.seek(SeekFrom::Start(0)));
-        read.map_err(|error| vec![Problem::new("file", format!("cannot be read: {error}"))])?;
-        if memfit_keras::is_keras(&head) {
+        #[cfg(feature = "keras")]
+        if is_keras(&mut reader)? {
             let imported = memfit_keras::import_from(reader, options)?;
             let name = stem.unwrap_or_else(|| imported.graph.name.clone());
             let operators = imported.graph.nodes.len() as u64;
@@ -63,6 +63,8 @@ impl Opened {
                 name,
             });
         }
+        #[cfg(not(feature = "keras"))]
+        let _ = options;
         let imported = memfit_onnx::import_from(reader)?;
         let name = stem.unwrap_or_else(|| imported.graph.name.clone());
         Ok(Opened {
@@ -139,4 +141,12 @@ impl Opened {
             warnings: &self.warnings,
         }))
     }
+}
+
+#[cfg(feature = "keras")]
+fn is_keras(reader: &mut (impl Read + Seek)) -> Result<bool, Vec<Problem>> {
+    let mut head = Vec::new();
+    let read = reader.by_ref().take(1024).read_to_end(&mut head).and_then(|_| reader.rewind());
+    read.map_err(|error| vec![Problem::new("file", format!("cannot be read: {error}"))])?;
+    Ok(memfit_keras::is_keras(&head))
 }

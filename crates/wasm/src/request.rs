@@ -4,6 +4,7 @@ use memfit_engine::devices::Card;
 use memfit_engine::fit::Axis;
 use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
 use memfit_graph::{Binding, Bytes, Problem};
+#[cfg(feature = "keras")]
 use memfit_keras::{Custom, Options};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ struct Request {
     batch_size: Option<u64>,
     set: BTreeMap<String, u64>,
     input: BTreeMap<String, Vec<u64>>,
+    #[cfg_attr(not(feature = "keras"), allow(dead_code))]
     layer: BTreeMap<String, LayerRequest>,
     framework: Option<FrameworkWord>,
     precision: Option<PrecisionWord>,
@@ -67,9 +69,22 @@ struct Request {
     memory_growth: Option<bool>,
 }
 
+/// Stands where a build reads no Keras files.
+#[cfg(not(feature = "keras"))]
+#[derive(Clone, Debug, Default)]
+pub struct Options;
+
+#[cfg(feature = "keras")]
+fn options(layers: BTreeMap<String, LayerRequest>, inputs: &BTreeMap<String, Vec<u64>>) -> Options {
+    let custom = |l: LayerRequest| Custom { shape: l.shape, params: l.params, state: l.state };
+    let layers = layers.into_iter().map(|(name, layer)| (name, custom(layer))).collect();
+    Options { inputs: inputs.clone(), layers }
+}
+
 /// What is said of a custom layer.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[cfg_attr(not(feature = "keras"), allow(dead_code))]
 struct LayerRequest {
     shape: Option<Vec<u64>>,
     params: Option<u64>,
@@ -106,11 +121,10 @@ pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
 pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>> {
     let request: Request =
         serde_json::from_str(text).map_err(|e| vec![Problem::new("plan", e.to_string())])?;
-    let custom = |l: LayerRequest| Custom { shape: l.shape, params: l.params, state: l.state };
-    let options = Options {
-        inputs: request.input.clone(),
-        layers: request.layer.into_iter().map(|(name, layer)| (name, custom(layer))).collect(),
-    };
+    #[cfg(feature = "keras")]
+    let options = options(request.layer, &request.input);
+    #[cfg(not(feature = "keras"))]
+    let options = Options;
     let binding = Binding {
         symbols: request.set,
         shapes: request.input,

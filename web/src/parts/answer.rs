@@ -112,13 +112,20 @@ fn range(head: &Head) -> String {
 
 /// Why it is so much: when, where and what.
 fn why(head: &Head) -> String {
-    let total: u64 = head.parts.iter().sum();
-    let largest = head.parts.iter().enumerate().max_by_key(|(_, bytes)| **bytes);
-    let (part, bytes) =
-        largest.map_or(("", 0), |(i, bytes)| (NAMES.get(i).copied().unwrap_or_default(), *bytes));
+    // What the allocator and the driver hold beyond tensors is no reason for the peak.
+    let tensors = head.parts.get(..9).unwrap_or_default();
+    let (total, all): (u64, u64) = (tensors.iter().sum(), head.parts.iter().sum());
+    let largest = tensors.iter().enumerate().max_by_key(|(_, bytes)| **bytes);
+    let (part, bytes) = largest.map_or(("", 0), |(i, bytes)| (NAMES[i], *bytes));
     let phase = PHASES.get(usize::from(head.phase)).copied().unwrap_or_default();
     let layer = if head.layer.is_empty() { String::new() } else { format!(" at {}", head.layer) };
-    format!("The peak of {} is in {phase}{layer}; {} of it is {part}.", size(total), percent(bytes, total))
+    let share = percent(bytes, total);
+    let rest = if all > total {
+        format!(" With the allocator and the driver it is {}.", size(all))
+    } else {
+        String::new()
+    };
+    format!("The peak is in {phase}{layer}: tensors hold {}, {share} of it {part}.{rest}", size(total))
 }
 
 /// A card's name without its maker's.

@@ -26,6 +26,8 @@ enum Task {
     Site {
         /// The module, as cargo built it
         module: PathBuf,
+        /// The larger module
+        full: PathBuf,
         /// Where to
         out: PathBuf,
         /// Does not check the size
@@ -54,7 +56,7 @@ enum Task {
 
 fn main() -> Result<()> {
     match Cli::parse().task {
-        Task::Site { module, out, unchecked } => site::make(&module, &out, !unchecked),
+        Task::Site { module, full, out, unchecked } => site::make(&module, &full, &out, !unchecked),
         Task::Package { module, out } => package::make(&module, &out),
         Task::Serve { folder, port, base } => serve::run(&folder, port, &base),
     }

@@ -19,13 +19,15 @@ const FILES: [&str; 8] = [
 ];
 
 /// Makes it.
-pub(crate) fn make(module: &Path, out: &Path, check: bool) -> Result<()> {
+pub(crate) fn make(module: &Path, full: &Path, out: &Path, check: bool) -> Result<()> {
     let web = root().join("web");
     if out.exists() {
         std::fs::remove_dir_all(out).with_context(|| out.display().to_string())?;
     }
     std::fs::create_dir_all(out.join("examples"))?;
     bindings::generate(module, out, "memfit_web", false)?;
+    bindings::generate(full, out, "memfit_full", false)?;
+    std::fs::copy(web.join("worker-full.js"), out.join("worker-full.js"))?;
     for file in FILES {
         std::fs::copy(web.join(file), out.join(file)).with_context(|| file.to_owned())?;
     }
