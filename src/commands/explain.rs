@@ -3,7 +3,7 @@
 use crate::args::{ExplainArgs, Format};
 use crate::failure::Failure;
 use crate::{Finding, load, output};
-use memfit_engine::Model;
+use memfit_engine::{Framework, Model};
 use memfit_explain::model::{Beside, beside};
 use memfit_explain::{Log, Outcome};
 use std::fs::File;
@@ -36,14 +36,24 @@ fn read(path: &Path) -> Result<Log, Failure> {
 /// impossible, which is said as `memfit estimate` says it.
 fn with_model(log: &Log, path: &Path, args: &ExplainArgs) -> Result<Option<Beside>, Failure> {
     let loaded = load::load_with(path, &args.sizes)?;
-    let (plan, _) = args.plan.plan(loaded.framework())?;
+    // Who wrote the log is who ran the model.
+    let framework = match log.failure().map(|m| m.family) {
+        Some("tensorflow") => Framework::Tensorflow,
+        Some("pytorch") => Framework::Pytorch,
+        _ => loaded.framework(),
+    };
+    let (plan, _) = args.plan.plan(framework)?;
     let failure = |problems| Failure::of_file(&loaded.file, problems);
     let mut binding = args.sizes.binding(&loaded.model.graph).map_err(failure)?;
     let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
     binding.batch = Some(args.sizes.batch_size.unwrap_or(1));
     model.estimate(&binding, &plan).map_err(failure)?;
-    Ok(beside(log, args.sizes.batch_size, |batch| {
+    let mut beside = beside(log, args.sizes.batch_size, |batch| {
         binding.batch = Some(batch);
         model.estimate(&binding, &plan).ok()
-    }))
+    });
+    if let Some(beside) = &mut beside {
+        beside.advise(log, &model, &binding, &plan);
+    }
+    Ok(beside)
 }

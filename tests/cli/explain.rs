@@ -32,6 +32,42 @@ fn with_the_model_it_names_the_batch_that_fits() {
     assert!(found["model"]["largest_batch_size"].as_u64().unwrap() > 4);
 }
 
+/// TensorFlow's words for a tensor that could not be had.
+fn tensor(shape: &str, node: &str) -> String {
+    format!(
+        "ResourceExhaustedError: OOM when allocating tensor with shape[{shape}] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [[{{{{node {node}}}}}]]\n"
+    )
+}
+
+#[test]
+fn a_tensor_of_the_batch_tells_it_and_a_weights_gradient_does_not() {
+    let model = file("explain_tensor.onnx", &Builder::conv().bytes());
+    let of = |name: &str, text: String| {
+        memfit(&["explain", &file(name, text.as_bytes()), &model, "--format", "json"]).json()["model"].clone()
+    };
+    let activation = of("explain_activation.log", tensor("24,4,8,8", "model/conv/Conv2D"));
+    assert_eq!(activation["batch_size"], json!(24), "{activation}");
+    assert_eq!(activation["places"][0]["phase"], json!("forward"), "{activation}");
+    // 4x3x3x3 is the convolution's weight: the first dim is no batch.
+    let gradient =
+        of("explain_gradient.log", tensor("4,3,3,3", "gradient_tape/model/conv/Conv2DBackpropFilter"));
+    assert_eq!(gradient["batch_size"], json!(null), "{gradient}");
+    assert_eq!(gradient["places"][0]["phase"], json!("backward"), "{gradient}");
+}
+
+#[test]
+fn the_advice_is_for_the_card_of_the_log() {
+    let model = file("explain_advice.onnx", &Builder::conv().bytes());
+    let log = file("explain_advice.log", LOG.as_bytes());
+    let found = memfit(&["explain", &log, &model, "-b", "4000000", "--format", "json"]).json();
+    let largest = found["model"]["largest_batch_size"].as_u64().unwrap();
+    assert!(largest > 1000 && largest < 4_000_000, "{found}");
+    assert!(!found["model"]["advice"]["changes"].as_array().unwrap().is_empty(), "{found}");
+    // A step that fits needs no advice.
+    let found = memfit(&["explain", &log, &model, "-b", "4", "--format", "json"]).json();
+    assert_eq!(found["model"]["advice"], json!(null));
+}
+
 #[test]
 fn a_log_that_is_not_there_is_bad_input() {
     assert_eq!(memfit(&["explain", "missing.log"]).code, 2);

@@ -6,14 +6,21 @@
 
 use crate::context::Pass;
 use crate::{Log, Message};
-use memfit_engine::{Estimate, EventKind, Phase};
-use memfit_graph::Bytes;
+use memfit_engine::advise::{Advice, advise};
+use memfit_engine::devices::{Card, Device};
+use memfit_engine::fit::{self, Axis};
+use memfit_engine::{Estimate, EventKind, Model, Phase, Plan, Verdict};
+use memfit_graph::{Binding, Bytes};
 use serde_json::{Value, json};
 
 /// How many places are named.
 const PLACES: usize = 3;
 /// The largest batch that is tried.
 const LARGEST: u64 = 1 << 20;
+/// How many divisors of a tensor's first dim are tried as the batch.
+const DIVISORS: usize = 16;
+/// How many changes are named where no set of them makes the step fit.
+const CHANGES: usize = 3;
 
 /// Where an allocation of the failing size is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +48,8 @@ pub struct Beside {
     pub capacity: Option<Bytes>,
     /// The largest batch that fits; 0 where not even one sample does.
     pub fitting: Option<u64>,
+    /// What to change, as `memfit advise` says it.
+    pub advice: Option<Advice>,
 }
 
 /// Puts a log beside a model. `estimate` gives the step at a batch size, where there is one; `batch` is what the user says it was.
@@ -51,32 +60,59 @@ pub fn beside(
 ) -> Option<Beside> {
     let failure = log.failure()?;
     let capacity = failure.limit.or(failure.capacity);
-    let named = log.messages.iter().find_map(|m| m.shape.as_ref()).and_then(|s| s.first().copied());
-    let mut candidates: Vec<(u64, &'static str)> = Vec::new();
-    candidates.extend(batch.map(|b| (b, "as given")));
-    candidates.extend(named.filter(|b| *b > 0).map(|b| (b, "the first dim of the tensor that failed")));
-    candidates.extend(log.context.batch.filter(|b| *b > 0).map(|b| (b, "named in the log")));
-    let sizes = (0..14u32).flat_map(|k| [1u64 << k, 3u64 << k >> 1]);
-    let powers = sizes.map(|b| (b, "the batch at which a tensor has the size that failed"));
-    let search = candidates.is_empty();
-    candidates.extend(powers);
+    let first = failure.shape.as_ref().and_then(|s| s.first().copied()).filter(|b| *b > 0);
     let mut at = None;
-    for (batch, from) in candidates {
+    let mut constant = Vec::new();
+    for (batch, from, sure) in candidates(batch, log.context.batch, first) {
         let Some(step) = estimate(batch) else { continue };
-        let places = places(&step, failure, log.context.pass);
+        let mut found = places(&step, failure, log.context.pass);
         // What was held when the allocation failed is less than the peak it was on the way to.
         let likely = failure.allocated.is_none_or(|held| step.peak.allocated.0 >= held.0 / 100 * 97);
-        if !search || !places.is_empty() && likely {
-            at = Some((batch, from, places, step.peak.device));
+        if !sure {
+            // A tensor that is as large at another batch says nothing of the batch.
+            let other = match found.is_empty() {
+                true => Vec::new(),
+                false => estimate(batch + 1).map_or_else(Vec::new, |s| places(&s, failure, log.context.pass)),
+            };
+            let same: Vec<Place> = found.extract_if(.., |place| other.contains(place)).collect();
+            if constant.is_empty() {
+                constant = same;
+            }
+        }
+        if sure || !found.is_empty() && likely {
+            at = Some((batch, from, found, step.peak.device));
             break;
         }
     }
     let fitting = capacity.and_then(|c| largest(c, &mut estimate));
     let (batch, batch_from, places, predicted) = match at {
         Some((batch, from, places, predicted)) => (Some(batch), from, places, Some(predicted)),
-        None => (None, "", Vec::new(), None),
+        None => (None, "", constant, None),
     };
-    Some(Beside { batch, batch_from, places, predicted, capacity, fitting })
+    Some(Beside { batch, batch_from, places, predicted, capacity, fitting, advice: None })
+}
+
+/// Batches to try: what each is, and whether it needs no tensor of the failing size to be believed.
+fn candidates(
+    given: Option<u64>,
+    named: Option<u64>,
+    first: Option<u64>,
+) -> impl Iterator<Item = (u64, &'static str, bool)> {
+    let of_tensor = |b| (b, "the first dim of the tensor that failed", false);
+    let divisors =
+        first.into_iter().flat_map(|n| (2..=n.min(4096)).filter(move |d| n % d == 0).map(move |d| n / d));
+    let divisors = divisors
+        .take(DIVISORS)
+        .map(|b| (b, "the first dim of the tensor that failed is a multiple of it", false));
+    let sizes = (0..14u32).flat_map(|k| [1u64 << k, 3u64 << k >> 1]);
+    let sizes = sizes.map(|b| (b, "the batch at which a tensor has the size that failed", false));
+    let given = given.map(|b| (b, "as given", true));
+    given
+        .into_iter()
+        .chain(named.filter(|b| *b > 0).map(|b| (b, "named in the log", true)))
+        .chain(first.map(of_tensor))
+        .chain(divisors)
+        .chain(sizes)
 }
 
 /// What the allocator asks of the driver for a tensor, as PyTorch prints it.
@@ -119,16 +155,40 @@ fn places(step: &Estimate, failure: &Message, pass: Option<Pass>) -> Vec<Place> 
             }
         }
     }
-    // A node's name holds its layer's.
     if let Some(node) = &failure.node {
-        let named = |p: &Place| {
-            !p.layer.is_empty()
-                && node.split('/').any(|part| part == p.layer.rsplit(['/', '.']).next().unwrap_or(""))
-        };
-        places.sort_by_key(|p| !named(p));
+        places.sort_by_key(|place| std::cmp::Reverse(likeness(&place.layer, node)));
     }
     places.truncate(PLACES);
     places
+}
+
+/// How much of a layer's path stands in a part of a node's name: `layer1.0.conv3` in `resnet50/layer1_0_conv3/Conv2D`, or its last
+/// component alone.
+fn likeness(layer: &str, node: &str) -> usize {
+    let path = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "_").to_ascii_lowercase();
+    let layer = path(layer);
+    let of = |part: &str| {
+        let part = path(part);
+        let ends = |long: &str, short: &str| {
+            long.strip_suffix(short).is_some_and(|r| r.is_empty() || r.ends_with('_'))
+        };
+        let alike = !part.is_empty() && !layer.is_empty() && (ends(&layer, &part) || ends(&part, &layer));
+        if alike { part.len().min(layer.len()) } else { 0 }
+    };
+    node.split('/').map(of).max().unwrap_or(0)
+}
+
+/// The card that the log names, or one of the size that it tells, with what the log says that others hold.
+fn card(log: &Log) -> Option<Card> {
+    let failure = log.failure()?;
+    let named =
+        log.messages.iter().filter(|m| m.kind == crate::Kind::Taken).find_map(|m| m.device.as_deref());
+    let named = named.and_then(|name| Card::find(name).ok());
+    let sized =
+        || Some(Card::alone(Device::of_size("the card of the log", failure.capacity.or(failure.limit)?)));
+    let mut card = named.or_else(sized)?;
+    card.other_processes = failure.others.iter().map(|p| p.bytes).sum();
+    Some(card)
 }
 
 /// The largest batch whose step fits, by doubling and halving.
@@ -158,14 +218,37 @@ fn phase_name(phase: Phase) -> &'static str {
 }
 
 impl Beside {
+    /// Asks the engine what would have fitted on the log's card, and what to change.
+    pub fn advise(&mut self, log: &Log, model: &Model, binding: &Binding, plan: &Plan) {
+        let Some(card) = card(log) else { return };
+        let cells = fit::matrix(
+            model,
+            binding,
+            std::slice::from_ref(plan),
+            std::slice::from_ref(&card),
+            &Axis::Batch,
+            &mut |_, _| {},
+        );
+        if let Some(cell) = cells.ok().as_ref().and_then(|cells| cells.first()) {
+            self.fitting = Some(cell.largest);
+        }
+        let Some(batch) = self.batch else { return };
+        let binding = Binding { batch: Some(batch), ..binding.clone() };
+        self.advice = advise(model, &binding, plan, &card).ok().filter(|a| a.now.verdict != Verdict::Fits);
+    }
+
     /// What it says, sentence by sentence.
     pub(crate) fn sentences(&self) -> Vec<String> {
         let mut said = Vec::new();
         match self.batch {
             Some(batch) => said.push(format!("The batch was {batch} ({}).", self.batch_from)),
-            None => {
-                said.push("The log does not tell the batch, and no size in it does: give it with -b.".into())
+            None if self.places.is_empty() => {
+                said.push("The log does not tell the batch, and no size in it does: give it with -b.".into());
             }
+            None => said.push(
+                "The size that failed is the same at every batch, so that it does not tell the batch: give it with -b."
+                    .into(),
+            ),
         }
         for place in &self.places {
             said.push(format!(
@@ -188,6 +271,7 @@ impl Beside {
             Some(batch) => said.push(format!("The largest batch that fits is {batch}.")),
             None => {}
         }
+        said.extend(self.advice.as_ref().map(changes));
         said
     }
 
@@ -199,13 +283,66 @@ impl Beside {
             .collect();
         json!({"batch_size": self.batch, "batch_from": self.batch_from, "places": places,
             "predicted_device_bytes": self.predicted.map(|b| b.0), "capacity_bytes": self.capacity.map(|b| b.0),
-            "largest_batch_size": self.fitting})
+            "largest_batch_size": self.fitting, "advice": self.advice.as_ref().map(advice_json)})
     }
+}
+
+/// The smallest set of changes that makes it fit, else those that save most.
+fn changes(advice: &Advice) -> String {
+    match &advice.combination {
+        Some(set) => {
+            let parts: Vec<&str> = set.parts.iter().map(|(_, title, _)| title.as_str()).collect();
+            format!("To make that batch fit: {} ({} on the device).", parts.join("; "), set.outcome.device)
+        }
+        None => {
+            let best = advice.changes.iter().filter(|c| c.saving > 0).take(CHANGES);
+            let best: Vec<String> =
+                best.map(|c| format!("{} saves {}", c.title, Bytes(c.saving.unsigned_abs()))).collect();
+            match best.is_empty() {
+                true => "No change that memfit knows makes that batch fit.".into(),
+                false => format!("No set of changes makes that batch fit; {}.", best.join("; ")),
+            }
+        }
+    }
+}
+
+fn advice_json(advice: &Advice) -> Value {
+    let set = advice.combination.as_ref().map(|set| {
+        let parts: Vec<Value> = set
+            .parts
+            .iter()
+            .map(|(name, title, snippet)| json!({"name": name, "title": title, "snippet": snippet}))
+            .collect();
+        json!({"changes": parts, "device_bytes": set.outcome.device.0})
+    });
+    let changes: Vec<Value> = advice
+        .changes
+        .iter()
+        .map(|c| json!({"name": c.name, "title": c.title, "saving_bytes": c.outcome.map(|_| c.saving)}))
+        .collect();
+    json!({"changes": changes, "combination": set})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_nodes_name_prefers_the_layer_that_it_holds() {
+        let node = "gradient_tape/resnet50/layer1_0_conv3/Conv2D/Conv2DBackpropInput";
+        assert!(likeness("layer1.0.conv3", node) > likeness("layer2.0.conv3", node));
+        assert!(
+            likeness("encoder/conv3", "model/conv3/Conv2D")
+                > likeness("encoder/conv30", "model/conv3/Conv2D")
+        );
+    }
+
+    #[test]
+    fn divisors_of_a_flattened_batch_are_tried_after_it() {
+        let tried: Vec<u64> = candidates(None, None, Some(96)).map(|c| c.0).take(4).collect();
+        assert_eq!(tried, [96, 48, 32, 24]);
+        assert_eq!(candidates(Some(7), Some(8), None).map(|c| c.0).take(2).collect::<Vec<_>>(), [7, 8]);
+    }
 
     #[test]
     fn what_pytorch_asks_for_a_tensor() {
