@@ -32,6 +32,9 @@ impl AtPeak {
     }
 }
 
+/// How many of the largest tensors are named.
+const LISTED: usize = 64;
+
 /// The highest point alone, without what kernels can do without: what a step needs at least.
 pub(crate) fn highest(timeline: &Timeline, block: u64) -> Bytes {
     let (mut live, mut highest) = (Bytes::ZERO, Bytes::ZERO);
@@ -79,8 +82,12 @@ pub(crate) fn peak(timeline: &Timeline, block: u64) -> AtPeak {
             largest.push((bytes, id));
         }
     }
-    largest.sort_by_key(|(bytes, id)| (std::cmp::Reverse(*bytes), *id));
-    largest.truncate(64);
+    let order = |(bytes, id): &(Bytes, StorageId)| (std::cmp::Reverse(*bytes), *id);
+    if largest.len() > LISTED {
+        largest.select_nth_unstable_by_key(LISTED, order);
+        largest.truncate(LISTED);
+    }
+    largest.sort_unstable_by_key(order);
     let named = |(bytes, id): (Bytes, StorageId)| {
         let storage = &timeline.storages[id.0 as usize];
         LiveTensor {

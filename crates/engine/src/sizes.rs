@@ -33,16 +33,15 @@ pub(crate) fn check(graph: &Graph, inferred: &Inferred) -> Result<(), Vec<Proble
 /// No tensor is so large that sums of sizes could leave 64 bits.
 fn check_range(graph: &Graph, inferred: &Inferred) -> Result<(), Vec<Problem>> {
     let too_large = |(tensor, ty): &(&memfit_graph::Tensor, &memfit_graph::Type)| {
-        let shape = ty.shape().and_then(|s| s.upper())?;
-        let bytes = ty
-            .dtype()
-            .unwrap_or(DType::Float32)
-            .size_of(shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d)));
-        (bytes > LARGEST_TENSOR).then(|| {
-            let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
-            let message = format!("expected at most 1 PiB, found a shape of {}", dims.join("x"));
-            Problem::new(&*tensor.name, message).hint("give a smaller batch or smaller inputs")
-        })
+        let shape = ty.shape()?;
+        let elements = shape.dims().iter().try_fold(1_u64, |n, d| Some(n.saturating_mul(d.upper()?)))?;
+        let bytes = ty.dtype().unwrap_or(DType::Float32).size_of(elements);
+        if bytes <= LARGEST_TENSOR {
+            return None;
+        }
+        let dims: Vec<String> = shape.upper()?.iter().map(u64::to_string).collect();
+        let message = format!("expected at most 1 PiB, found a shape of {}", dims.join("x"));
+        Some(Problem::new(&*tensor.name, message).hint("give a smaller batch or smaller inputs"))
     };
     let mut tensors = graph.tensors.iter().zip(&inferred.types);
     tensors.find_map(|t| too_large(&t)).map_or(Ok(()), |problem| Err(vec![problem]))

@@ -1,9 +1,10 @@
 //! Forward: one graph operator after the other, each as the ATen calls it lists.
 
+use super::strides::Dims;
 use super::tape::{Edge, Tensor, TensorRef};
 use super::{Runner, strides};
 use crate::{Category, Mode};
-use memfit_graph::{Bytes, Call, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
+use memfit_graph::{Bytes, Call, Dim, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
 use smallvec::SmallVec;
 
 impl Runner<'_> {
@@ -28,7 +29,7 @@ impl Runner<'_> {
     pub(super) fn nodes(&mut self, range: std::ops::Range<usize>) {
         let graph = self.graph;
         for i in range {
-            self.node(&graph.nodes[i]);
+            self.node(&graph.nodes[i], self.node_layers[i]);
             for id in std::mem::take(&mut self.releases[i]) {
                 self.release_use(id);
             }
@@ -36,22 +37,23 @@ impl Runner<'_> {
     }
 
     /// Runs one operator.
-    pub(super) fn node(&mut self, node: &Node) {
-        let layer = self.layer(node);
+    fn node(&mut self, node: &Node, layer: u32) {
         self.tape.memory.layer = layer;
         if !node.outputs.is_empty() && node.outputs.iter().flatten().all(|id| self.host[id.index()]) {
             return self.release_inputs(node);
         }
         let refs: SmallVec<[Option<TensorRef>; 4]> =
             node.inputs.iter().map(|id| id.and_then(|id| self.value(id))).collect();
-        let shapes: SmallVec<[Option<Vec<u64>>; 2]> =
-            node.outputs.iter().map(|id| id.and_then(|id| self.inferred.shape(id)?.upper())).collect();
+        let upper = |id: TensorId| self.inferred.shape(id)?.dims().iter().map(Dim::upper).collect();
+        let shapes: SmallVec<[Option<Dims>; 2]> = node.outputs.iter().map(|id| id.and_then(upper)).collect();
         let row = &mut self.layer_ops[layer as usize];
         if !row.ops.iter().any(|op| op == node.op.name()) {
             row.ops.push(node.op.name().to_owned());
         }
         if let Some(Some(shape)) = shapes.first() {
-            row.output_shapes = vec![shape.clone()];
+            row.output_shapes.resize_with(1, Vec::new);
+            row.output_shapes[0].clear();
+            row.output_shapes[0].extend_from_slice(shape);
         }
         let (calls, bound, modelled) = self.lower(node, &refs, &shapes);
         if !modelled && !self.unknown.iter().any(|n| n == node.op.name()) {
@@ -83,7 +85,7 @@ impl Runner<'_> {
         &self,
         node: &Node,
         refs: &[Option<TensorRef>],
-        shapes: &[Option<Vec<u64>>],
+        shapes: &[Option<Dims>],
     ) -> (Vec<Call>, Vec<(usize, Operand)>, bool) {
         let states: SmallVec<[Option<TensorState<'_>>; 4]> = refs
             .iter()

@@ -19,6 +19,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// Makes room for what so many operators usually allocate.
+    pub(super) fn reserve(&mut self, operators: usize) {
+        self.timeline.events.reserve(operators.saturating_mul(12));
+        self.timeline.storages.reserve(operators.saturating_mul(8));
+        self.references.reserve(operators.saturating_mul(8));
+    }
+
     /// A new storage held once.
     pub(super) fn allocate(&mut self, bytes: Bytes, category: Category, label: &'static str) -> StorageId {
         let label = self.label(label);

@@ -81,6 +81,8 @@ struct Runner<'a> {
     /// By node, the tensors whose name goes after it.
     releases: Vec<Vec<TensorId>>,
     layers: BTreeMap<Arc<str>, u32>,
+    /// By node, the layer it belongs to.
+    node_layers: Vec<u32>,
     layer_ops: Vec<LayerOps>,
     segments: Vec<Segment>,
     unknown: Vec<String>,
@@ -94,6 +96,7 @@ struct Runner<'a> {
 pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Step, Vec<Problem>> {
     let training = plan.mode == Mode::Train;
     let mut tape = Tape::new(plan.precision.autocast(), training);
+    tape.reserve(graph.nodes.len());
     tape.kernels =
         (!plan.as_fake_tensors).then(|| Kernels::new(plan.cudnn_benchmark, plan.compute_capability));
     let mut runner = Runner {
@@ -106,6 +109,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         uses: uses(graph),
         releases: names::releases(graph, inferred),
         layers: BTreeMap::new(),
+        node_layers: Vec::with_capacity(graph.nodes.len()),
         layer_ops: Vec::new(),
         segments: if training { checkpoint::segments(graph, plan.checkpoint) } else { Vec::new() },
         unknown: Vec::new(),
@@ -118,7 +122,9 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
     // Layers are shown in forward order, not in that of the parameters that are set up first.
     runner.named_layer("(inputs)");
     for node in &graph.nodes {
-        runner.layer(node);
+        let name = if node.scope.is_empty() { &node.name } else { &node.scope };
+        let layer = runner.named_layer(name);
+        runner.node_layers.push(layer);
     }
     let (mut leaves, stored) = runner.set_up(training);
     if training && (plan.keep_gradients || plan.accumulate > 1) {
@@ -166,11 +172,6 @@ fn uses(graph: &Graph) -> Vec<u32> {
 }
 
 impl Runner<'_> {
-    fn layer(&mut self, node: &memfit_graph::Node) -> u32 {
-        let name = if node.scope.is_empty() { &node.name } else { &node.scope };
-        self.named_layer(&name.clone())
-    }
-
     fn named_layer(&mut self, name: &str) -> u32 {
         if let Some(layer) = self.layers.get(name) {
             return *layer;

@@ -61,6 +61,9 @@ pub(super) fn releases(graph: &Graph, inferred: &Inferred) -> Vec<Vec<TensorId>>
 
 /// The longest module path that both lie in.
 fn common_scope<'s>(a: &'s str, b: &str) -> &'s str {
+    if a == b {
+        return a;
+    }
     let mut end = 0;
     let (mut left, mut right) = (a.split('.'), b.split('.'));
     while let (Some(x), Some(y)) = (left.next(), right.next()) {

@@ -29,8 +29,8 @@ impl Runner<'_> {
             let tensor = &self.graph.tensors[i];
             let Some(shape) = tensor.declared.shape().and_then(|s| s.upper()) else { continue };
             let dtype = self.model_dtype(tensor.declared.dtype().unwrap_or(DType::Float32));
-            let layer = match first_use[i].map(|n| &self.graph.nodes[n]) {
-                Some(node) => self.layer(node),
+            let layer = match first_use[i] {
+                Some(node) => self.node_layers[node],
                 None => self.named_layer(&tensor.name),
             };
             self.tape.memory.layer = layer;
@@ -59,7 +59,7 @@ impl Runner<'_> {
             let shape = shape[..].into();
             self.values[i] = Some(self.tape.add(Tensor { storage, shape, strides, dtype, edge, is_number }));
         }
-        for node in &self.graph.nodes {
+        for (i, node) in self.graph.nodes.iter().enumerate() {
             let keeps_state = node.op.buffer_inputs().iter().any(|i| {
                 node.inputs
                     .get(*i)
@@ -68,7 +68,7 @@ impl Runner<'_> {
                     .is_some_and(|id| kinds[id.index()] == Some(Stored::Buffer))
             });
             for dtype in node.op.unexported_buffers().iter().filter(|_| keeps_state) {
-                self.tape.memory.layer = self.layer(node);
+                self.tape.memory.layer = self.node_layers[i];
                 let storage = self.tape.new_storage(&[], *dtype, Category::Buffer, "num_batches_tracked");
                 let bytes = self.tape.memory.storage(storage).bytes;
                 let layer = self.tape.memory.layer;

@@ -116,6 +116,13 @@ impl Tape {
         }
     }
 
+    /// Makes room for what a graph of so many operators usually comes to.
+    pub(super) fn reserve(&mut self, operators: usize) {
+        self.tensors.reserve(operators.saturating_mul(4));
+        self.nodes.reserve(operators.saturating_mul(2));
+        self.memory.reserve(operators);
+    }
+
     pub(super) fn tensor(&self, t: TensorRef) -> &Tensor {
         &self.tensors[t.0 as usize]
     }
