@@ -67,6 +67,9 @@ pub(crate) struct StoredTensor {
     pub(crate) optimizer_bytes: Bytes,
 }
 
+/// Operators for which memory is set aside at once; what is larger grows as it goes.
+const LARGE_GRAPH: usize = 1 << 13;
+
 struct Runner<'a> {
     graph: &'a Graph,
     inferred: &'a Inferred,
@@ -96,7 +99,7 @@ struct Runner<'a> {
 pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Step, Vec<Problem>> {
     let training = plan.mode == Mode::Train;
     let mut tape = Tape::new(plan.precision.autocast(), training);
-    tape.reserve(graph.nodes.len());
+    tape.reserve(graph.nodes.len().min(LARGE_GRAPH));
     tape.kernels =
         (!plan.as_fake_tensors).then(|| Kernels::new(plan.cudnn_benchmark, plan.compute_capability));
     let mut runner = Runner {
