@@ -8,7 +8,7 @@ use crate::context::{self, Progress};
 use crate::families::{self, FAMILIES};
 use crate::message::Kind;
 use crate::{Log, context::Context};
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use std::io::{self, Read};
 use std::sync::OnceLock;
 
@@ -91,7 +91,8 @@ impl Scan {
         static NEEDLES: OnceLock<AhoCorasick> = OnceLock::new();
         let needles = NEEDLES.get_or_init(|| {
             let needles = FAMILIES.iter().flat_map(|f| f.needles).chain(context::READINGS);
-            AhoCorasick::new(needles).unwrap_or_else(|_| unreachable!("the needles are constants"))
+            let dense = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(needles);
+            dense.unwrap_or_else(|_| unreachable!("the needles are constants"))
         });
         let progress = Progress::new();
         Scan {
