@@ -33,7 +33,7 @@ pub(crate) enum Msg {
     Example(String),
     /// Its bytes have come.
     Fetched(String, Result<JsValue, String>),
-    Answered(Answer),
+    Answered(Box<Answer>),
     Edited(Edit),
     /// Nothing has changed for a while.
     Quiet,
@@ -106,8 +106,9 @@ impl Component for Page {
 
     fn create(ctx: &Context<Self>) -> Page {
         let link = ctx.link().clone();
-        let client =
-            Client::new(ctx.props().module.clone(), move |answer| link.send_message(Msg::Answered(answer)));
+        let client = Client::new(ctx.props().module.clone(), move |answer| {
+            link.send_message(Msg::Answered(Box::new(answer)))
+        });
         let link = ctx.link().clone();
         let listeners = browser::listen(
             link.callback(Msg::File),
@@ -167,7 +168,7 @@ impl Component for Page {
                 self.problems =
                     Rc::new(vec![Problem { place: name, op: String::new(), message, hint: None }]);
             }
-            Msg::Answered(answer) => return self.answered(ctx, answer),
+            Msg::Answered(answer) => return self.answered(ctx, *answer),
             Msg::Edited(edit) => {
                 edit(&mut self.state);
                 self.changed(ctx);
