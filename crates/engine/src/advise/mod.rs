@@ -2,7 +2,7 @@
 //!
 //! A change is one file: it takes a situation (plan, sizes, card) and gives the situations after it, gentlest first, each with
 //! the lines of code that bring it about. What it saves is not a rule of thumb: the changed step is run and replayed.
-//! Adding one is its file, a `mod` line and a line in [`ALL`].
+//! Adding one is its file, a `mod` line and a line in `ALL`.
 
 mod accumulate;
 mod allocator;

@@ -1,9 +1,9 @@
 //! The largest batch, image or sequence that fits: for each card, precision and optimizer, by replaying steps inside of
 //! what each card leaves.
 //!
-//! A step does not depend on the card, so the cards share the steps of a plan ([`steps`]); a limit that no replay has come
+//! A step does not depend on the card, so the cards share the steps of a plan (`steps`); a limit that no replay has come
 //! near needs none of its own. Each answer is the largest size at which the replay of a real step goes through, and is
-//! tried against its neighbours ([`search`]).
+//! tried against its neighbours (`search`).
 
 mod axis;
 mod search;
