@@ -10,7 +10,7 @@ use memfit_graph::ops::layer_norm::LayerNormalization;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["BatchNormalization"], rule: batch_norm },
-    Family { names: &["LayerNormalization", "RMSNormalization"], rule: layer_norm },
+    Family { names: &["ComposedRmsNorm", "LayerNormalization", "RMSNormalization"], rule: layer_norm },
     Family { names: &["GroupNormalization", "InstanceNormalization"], rule: group_norm },
 ];
 
@@ -96,22 +96,26 @@ fn normalized(l: &mut Lower<'_, '_>, x: Slot, rms: bool) -> Result<Slot, Refusal
 }
 
 fn layer_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
-    let op = l.node.op.downcast::<LayerNormalization>().copied().ok_or("an unknown form")?;
-    let (x, gamma) = (l.input(0)?, l.input(1)?);
-    let beta = if op.rms { None } else { l.optional(2)? };
+    // A composed one is over the last axis and may have no weight.
+    let op = l.node.op.downcast::<LayerNormalization>().map(|op| (op.axis, op.rms));
+    let (axis, rms) = op.unwrap_or((-1, true));
+    let (x, gamma) = (l.input(0)?, l.optional(1)?);
+    let beta = if rms { None } else { l.optional(2)? };
     let shape = l.shape(x);
-    let axis = l.axis(op.axis, shape.len())?;
+    let axis = l.axis(axis, shape.len())?;
     // Several axes are one to Burn.
     let inner: usize = shape[axis..].iter().product();
     let flat = l.reshape(x, [&shape[..axis], &[inner]].concat());
-    let y = normalized(l, flat, op.rms)?;
+    let mut y = normalized(l, flat, rms)?;
     let one = |l: &mut Lower<'_, '_>, t: Slot| {
         let mut to = vec![1; axis];
         to.push(inner);
         l.reshape(t, to)
     };
-    let gamma = one(l, gamma);
-    let mut y = l.binary(Binary::Mul, y, gamma)?;
+    if let Some(gamma) = gamma {
+        let gamma = one(l, gamma);
+        y = l.binary(Binary::Mul, y, gamma)?;
+    }
     if let Some(beta) = beta {
         let beta = one(l, beta);
         y = l.binary(Binary::Add, y, beta)?;

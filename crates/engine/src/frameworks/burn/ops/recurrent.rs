@@ -131,26 +131,22 @@ fn weights(
     let slots: Vec<usize> = (1..4).chain(8..l.node.inputs.len()).collect();
     let at = |k: usize| slots.get(k).copied().ok_or("a weight that is absent");
     if op.own_weights {
+        // A layer's weights as ONNX's inputs lay them out: those of all directions one after the other, then biases in pairs.
         let given = slots.iter().filter(|i| l.id(**i).is_some()).count();
-        let cells = usize::try_from(op.layers).map_err(|_| "too many layers")? * directions;
-        let each = given / cells.max(1);
-        let base = (layer * directions + direction) * each;
-        let (input, hidden) = (l.input(at(base)?)?, l.input(at(base + 1)?)?);
-        let bias = |l: &mut Lower<'_, '_>, k: usize| {
-            if each >= 4 {
-                at(base + k).map_err(String::from).and_then(|i| l.input(i)).map(Some)
-            } else {
-                Ok(None)
+        let layers = usize::try_from(op.layers).map_err(|_| "too many layers")?;
+        let each = given / layers.max(1);
+        let base = layer * each + direction;
+        let (input, hidden) = (l.input(at(base)?)?, l.input(at(base + directions)?)?);
+        let bias = |l: &mut Lower<'_, '_>, k: usize| -> Result<Option<Slot>, Refusal> {
+            if each < 4 * directions {
+                return Ok(None);
             }
+            let i = at(layer * each + 2 * directions + 2 * direction + k)?;
+            Ok(Some(l.input(i)?))
         };
-        let (input_bias, hidden_bias) = (bias(l, 2)?, bias(l, 3)?);
-        return Ok(Weights {
-            input: l.swap(input, 0, 1),
-            hidden: l.swap(hidden, 0, 1),
-            input_bias,
-            hidden_bias,
-            torch_order: true,
-        });
+        let (input_bias, hidden_bias) = (bias(l, 0)?, bias(l, 1)?);
+        let (input, hidden) = (l.swap(input, 0, 1), l.swap(hidden, 0, 1));
+        return Ok(Weights { input, hidden, input_bias, hidden_bias, torch_order: true });
     }
     let one = |l: &mut Lower<'_, '_>, i: usize| {
         let w = l.input(i)?;
