@@ -28,8 +28,12 @@ pub(crate) fn available() -> Result<(), String> {
         return Err("the NVIDIA driver is not installed (libcuda was not found)".into());
     }
     result::init().map_err(|e| format!("the NVIDIA driver does not start: {e:?}"))?;
-    let version =
-        result::get_driver_version().map_err(|e| format!("the driver does not say its version: {e:?}"))?;
+    let mut version = 0;
+    // SAFETY: writes one integer, and the library is there.
+    #[allow(unsafe_code)]
+    unsafe { cudarc::driver::sys::cuDriverGetVersion(&mut version) }
+        .result()
+        .map_err(|e| format!("the driver does not say its version: {e:?}"))?;
     if version < OLDEST {
         return Err(format!(
             "the driver is too old: CUDA {}.{}, 12.0 is needed",

@@ -12,12 +12,15 @@ use burn_backend::Backend;
 use burn_backend::tensor::FloatTensor;
 use std::cell::RefCell;
 
+/// Is told the number of a call.
+pub(crate) type Observer = Option<Box<dyn FnMut(u32)>>;
+
 thread_local! {
-    static OBSERVER: RefCell<Option<Box<dyn FnMut(u32)>>> = const { RefCell::new(None) };
+    static OBSERVER: RefCell<Observer> = const { RefCell::new(None) };
 }
 
 /// Calls `observer` with the call's number whenever backward passes it, until another is set.
-pub(crate) fn observe(observer: Option<Box<dyn FnMut(u32)>>) {
+pub(crate) fn observe(observer: Observer) {
     OBSERVER.with_borrow_mut(|slot| *slot = observer);
 }
 

@@ -254,10 +254,7 @@ pub(crate) fn upload<B: Backend>(
         Kind::Bool => {
             let values: Vec<bool> = values.iter().map(|x| *x != 0.0).collect();
             let data = TensorData::new(values, shape.to_vec());
-            Value::Bool(B::bool_from_data(
-                data.convert_dtype(DType::Bool(settings.bool_dtype.into())),
-                device,
-            ))
+            Value::Bool(B::bool_from_data(data.convert_dtype(DType::Bool(settings.bool_dtype)), device))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Execution agrees with onnxruntime forward and with PyTorch backward. The numbers were written by
 //! `models/reference/validate_values.py`, which says by what formula weights and inputs are made.
 #![cfg(feature = "cpu")]
+#![allow(clippy::unwrap_used)]
 
 use burn_ndarray::{NdArray, NdArrayDevice};
 use memfit_engine::frameworks::burn::{Prim, Program, SourceKind, program};
