@@ -37,7 +37,7 @@ pub use container::is_keras;
 pub use layer::{Call, Cell, Configured, Facts, Keras, Layer, LayerCall, Weight};
 pub use options::{Custom, Options};
 pub use run::Run;
-pub use spatial::{DataFormat, Padding, PerAxis};
+pub use spatial::{DataFormat, Padding, PerAxis, Window};
 pub use spec::Spec;
 pub use table::layer_table;
 

@@ -3,7 +3,10 @@
 //! keras/src/ops/operation_utils.py, `compute_conv_output_shape` and `compute_pooling_output_shape`;
 //! tf_keras/src/utils/conv_utils.py, `conv_output_length`.
 
-use crate::spec::Spec;
+use crate::activation::Activation;
+use crate::run::Run;
+use crate::spec::{self, Spec};
+use memfit_graph::kernels::Wire;
 use memfit_graph::{Dim, OpError};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -111,6 +114,87 @@ impl PerAxis {
             n if n == axes => Ok(self.0.clone()),
             n => Err(OpError::mismatch(format!("{axes} number(s)"), format!("{n}"))),
         }
+    }
+}
+
+/// One along every axis: what configs leave out of strides and dilations.
+pub(crate) fn one() -> PerAxis {
+    PerAxis::all(1)
+}
+
+/// How the window of a convolution moves: what all of their configs say.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Window {
+    /// Spatial axes, told by the class.
+    #[serde(skip)]
+    pub axes: usize,
+    /// Its size.
+    pub kernel_size: PerAxis,
+    /// Its step; of a transposed convolution, in the output.
+    #[serde(default = "one")]
+    pub strides: PerAxis,
+    /// How the ends are padded.
+    #[serde(default)]
+    pub padding: Padding,
+    /// Where the channels stand.
+    #[serde(default)]
+    pub data_format: DataFormat,
+    /// The distance of its elements.
+    #[serde(default = "one")]
+    pub dilation_rate: PerAxis,
+}
+
+impl Window {
+    /// The first input, which has a batch axis, the spatial axes and one of channels.
+    pub(crate) fn input<'a>(&self, inputs: &'a [Spec]) -> Result<&'a Spec, OpError> {
+        spec::input_of_rank(inputs, 0, self.axes + 2)
+    }
+
+    /// Its size along each axis.
+    pub(crate) fn kernel(&self) -> Result<Vec<u64>, OpError> {
+        self.kernel_size.expand(self.axes)
+    }
+
+    /// The channels of an input.
+    pub(crate) fn channels(&self, x: &Spec) -> Result<u64, OpError> {
+        spec::number(channels(x, self.data_format)?)
+    }
+
+    /// The spatial dims that `size` makes of those of an input, by axis.
+    pub(crate) fn each(
+        &self,
+        x: &Spec,
+        size: impl Fn(usize, &Dim) -> Result<Dim, OpError>,
+    ) -> Result<Vec<Dim>, OpError> {
+        spatial(x, self.data_format, self.axes).iter().enumerate().map(|(i, d)| size(i, d)).collect()
+    }
+
+    /// The spatial dims after the window has moved over an input.
+    pub(crate) fn sizes(&self, x: &Spec) -> Result<Vec<Dim>, OpError> {
+        self.each(x, |i, d| {
+            windowed(d, self.kernel_size.at(i), self.strides.at(i), self.dilation_rate.at(i), self.padding)
+        })
+    }
+
+    /// An output's dims: the input's batch, these sizes and so many channels.
+    pub(crate) fn shape(&self, x: &Spec, sizes: Vec<Dim>, channels: u64) -> Vec<Dim> {
+        self.data_format.shape(x.dims()[0].clone(), sizes, Dim::Known(channels))
+    }
+
+    /// Adds the bias where there is one, then applies the activation: the end of every convolution.
+    pub(crate) fn finish(
+        &self,
+        run: &mut Run<'_, '_>,
+        mut y: Wire,
+        bias: Option<usize>,
+        activation: &Activation,
+    ) {
+        if let Some(bias) = bias {
+            let rank = run.out_shape(0).len();
+            y = run.add_bias(y, bias, self.data_format.channel_axis(rank));
+        }
+        let y = run.activate(activation, y);
+        run.finish(y);
     }
 }
 

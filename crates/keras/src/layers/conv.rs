@@ -8,33 +8,19 @@ use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
-use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
-use crate::spec::{self, Spec};
-use memfit_graph::{Dim, OpError, Variable};
+use crate::spatial::{Padding, Window};
+use crate::spec::Spec;
+use memfit_graph::{OpError, Variable};
 use serde::Deserialize;
 
 /// A convolution.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Conv {
-    /// Spatial axes, told by the class.
-    #[serde(skip)]
-    pub axes: usize,
+    /// How the window moves.
+    #[serde(flatten)]
+    pub window: Window,
     /// Channels of the output.
     pub filters: u64,
-    /// The window.
-    pub kernel_size: PerAxis,
-    /// Its step.
-    #[serde(default = "super::one")]
-    pub strides: PerAxis,
-    /// How the ends are padded.
-    #[serde(default)]
-    pub padding: Padding,
-    /// Where the channels stand.
-    #[serde(default)]
-    pub data_format: DataFormat,
-    /// The distance of the window's elements.
-    #[serde(default = "super::one")]
-    pub dilation_rate: PerAxis,
     /// Groups of channels.
     #[serde(default = "super::one_u64")]
     pub groups: u64,
@@ -53,13 +39,17 @@ pub struct Conv {
 pub const SPECS: &[LayerSpec] = &[LayerSpec {
     classes: &["Conv1D", "Conv2D", "Conv3D", "Convolution1D", "Convolution2D", "Convolution3D"],
     keras: &[2, 3],
-    build: |s| boxed(Conv { axes: s.spatial_axes()?, ..s.read()? }),
+    build: |s| {
+        let mut layer: Conv = s.read()?;
+        layer.window.axes = s.spatial_axes()?;
+        boxed(layer)
+    },
 }];
 
 impl Layer for Conv {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
-        let x = spec::input_of_rank(inputs, 0, self.axes + 2)?;
-        let channels = spec::number(spatial::channels(x, self.data_format)?)?;
+        let x = self.window.input(inputs)?;
+        let channels = self.window.channels(x)?;
         if self.groups == 0
             || !channels.is_multiple_of(self.groups)
             || !self.filters.is_multiple_of(self.groups)
@@ -67,7 +57,7 @@ impl Layer for Conv {
             let expected = format!("channels and filters that {} group(s) divide", self.groups);
             return Err(OpError::mismatch(expected, format!("{channels} and {}", self.filters)));
         }
-        let mut kernel = self.kernel_size.expand(self.axes)?;
+        let mut kernel = self.window.kernel()?;
         kernel.push(channels / self.groups);
         let mut weights = vec![call.weight("kernel", [&kernel[..], &[self.filters]].concat())];
         if self.use_bias {
@@ -82,23 +72,22 @@ impl Layer for Conv {
     }
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-        let x = spec::input_of_rank(inputs, 0, self.axes + 2)?;
-        let sizes = spatial::spatial(x, self.data_format, self.axes).iter().enumerate();
-        let sizes = sizes.map(|(i, d)| {
-            let (kernel, stride) = (self.kernel_size.at(i), self.strides.at(i));
-            windowed(d, kernel, stride, self.dilation_rate.at(i), self.padding)
-        });
-        let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
-        Ok(vec![call.output(self.data_format.shape(x.dims()[0].clone(), sizes, Dim::Known(self.filters)))])
+        let x = self.window.input(inputs)?;
+        let sizes = self.window.sizes(x)?;
+        Ok(vec![call.output(self.window.shape(x, sizes, self.filters))])
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        let mut x = if self.axes == 2 { run.image(self.data_format) } else { run.x(0) };
+        let mut x = if self.window.axes == 2 { run.image(self.window.data_format) } else { run.x(0) };
         let shape = run.out_shape(0);
-        if self.padding == Padding::Causal {
+        if self.window.padding == Padding::Causal {
             let mut padded = run.in_shape(0).to_vec();
-            let reach = self.dilation_rate.at(0).saturating_mul(self.kernel_size.at(0).saturating_sub(1));
-            let at = self.data_format.first_axis();
+            let reach = self
+                .window
+                .dilation_rate
+                .at(0)
+                .saturating_mul(self.window.kernel_size.at(0).saturating_sub(1));
+            let at = self.window.data_format.first_axis();
             padded.get_mut(at).into_iter().for_each(|d| *d = d.saturating_add(reach));
             x = run.moved("Pad", x, &padded);
         }
@@ -110,12 +99,8 @@ impl Layer for Conv {
             let correction = run.matmul("MatMul", a, b, &full);
             kernel = run.binary("AddV2", kernel, correction);
         }
-        let name = if self.axes == 3 { "Conv3D" } else { "Conv2D" };
-        let mut y = run.convolution(name, x, kernel, shape);
-        if self.use_bias {
-            y = run.add_bias(y, 1, self.data_format.channel_axis(shape.len()));
-        }
-        let y = run.activate(&self.activation, y);
-        run.finish(y);
+        let name = if self.window.axes == 3 { "Conv3D" } else { "Conv2D" };
+        let y = run.convolution(name, x, kernel, shape);
+        self.window.finish(run, y, self.use_bias.then_some(1), &self.activation);
     }
 }

@@ -7,7 +7,7 @@ use crate::activation::Activation;
 use crate::layer::{Call, Keras, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
-use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
+use crate::spatial::Window;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
@@ -15,25 +15,11 @@ use serde::Deserialize;
 /// A convolutional LSTM over the time axis.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConvLstm {
-    /// Spatial axes, told by the class.
-    #[serde(skip)]
-    pub axes: usize,
+    /// How the window moves.
+    #[serde(flatten)]
+    pub window: Window,
     /// Channels of the state.
     pub filters: u64,
-    /// The window of both convolutions.
-    pub kernel_size: PerAxis,
-    /// The step of the input's.
-    #[serde(default = "super::one")]
-    pub strides: PerAxis,
-    /// How the input's ends are padded.
-    #[serde(default)]
-    pub padding: Padding,
-    /// Where the channels stand.
-    #[serde(default)]
-    pub data_format: DataFormat,
-    /// The distance of the window's elements.
-    #[serde(default = "super::one")]
-    pub dilation_rate: PerAxis,
     /// Of the state.
     #[serde(default)]
     pub activation: Activation,
@@ -64,20 +50,20 @@ pub struct ConvLstm {
 pub const SPECS: &[LayerSpec] = &[LayerSpec {
     classes: &["ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"],
     keras: &[2, 3],
-    build: |s| boxed(ConvLstm { axes: s.spatial_axes()?, ..s.read()? }),
+    build: |s| {
+        let mut layer: ConvLstm = s.read()?;
+        layer.window.axes = s.spatial_axes()?;
+        boxed(layer)
+    },
 }];
 
 impl ConvLstm {
     /// One step's input, and the dims of a state.
     fn state(&self, inputs: &[Spec]) -> Result<(Spec, Vec<Dim>), OpError> {
-        let x = spec::input_of_rank(inputs, 0, self.axes + 3)?;
+        let x = spec::input_of_rank(inputs, 0, self.window.axes + 3)?;
         let step = x.with([x.dims()[0].clone()].into_iter().chain(x.dims()[2..].iter().cloned()));
-        let sizes = spatial::spatial(&step, self.data_format, self.axes).iter().enumerate();
-        let sizes = sizes.map(|(i, d)| {
-            windowed(d, self.kernel_size.at(i), self.strides.at(i), self.dilation_rate.at(i), self.padding)
-        });
-        let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
-        let state = self.data_format.shape(step.dims()[0].clone(), sizes, Dim::Known(self.filters));
+        let sizes = self.window.sizes(&step)?;
+        let state = self.window.shape(&step, sizes, self.filters);
         Ok((step, state))
     }
 }
@@ -85,8 +71,8 @@ impl ConvLstm {
 impl Layer for ConvLstm {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
         let (step, state) = self.state(inputs)?;
-        let channels = spec::number(spatial::channels(&step, self.data_format)?)?;
-        let (window, width) = (self.kernel_size.expand(self.axes)?, spec::times(self.filters, 4)?);
+        let channels = self.window.channels(&step)?;
+        let (window, width) = (self.window.kernel()?, spec::times(self.filters, 4)?);
         // Keras 3 names the cell's variables below the cell, Keras 2 below the layer.
         let of = |name: &str, shape: Vec<u64>| match call.facts.keras {
             Keras::V3 => call.weight(&format!("conv_lstm_cell/{name}"), shape),

@@ -8,36 +8,22 @@ use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
-use crate::spatial::{self, DataFormat, Padding, PerAxis};
-use crate::spec::{self, Spec};
+use crate::spatial::{Padding, PerAxis, Window};
+use crate::spec::Spec;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
 /// A transposed convolution.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConvTranspose {
-    /// Spatial axes, told by the class.
-    #[serde(skip)]
-    pub axes: usize,
+    /// How the window moves.
+    #[serde(flatten)]
+    pub window: Window,
     /// Channels of the output.
     pub filters: u64,
-    /// The window.
-    pub kernel_size: PerAxis,
-    /// Its step in the output.
-    #[serde(default = "super::one")]
-    pub strides: PerAxis,
-    /// How the ends are padded.
-    #[serde(default)]
-    pub padding: Padding,
     /// Elements added at the ends of the output.
     #[serde(default)]
     pub output_padding: Option<PerAxis>,
-    /// Where the channels stand.
-    #[serde(default)]
-    pub data_format: DataFormat,
-    /// The distance of the window's elements.
-    #[serde(default = "super::one")]
-    pub dilation_rate: PerAxis,
     /// Applied to the sum.
     #[serde(default)]
     pub activation: Activation,
@@ -57,20 +43,28 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
         "Convolution3DTranspose",
     ],
     keras: &[2, 3],
-    build: |s| boxed(ConvTranspose { axes: s.spatial_axes()?, ..s.read()? }),
+    build: |s| {
+        let mut layer: ConvTranspose = s.read()?;
+        layer.window.axes = s.spatial_axes()?;
+        boxed(layer)
+    },
 }];
 
 impl ConvTranspose {
     fn size(&self, i: usize, input: &Dim) -> Result<Dim, OpError> {
         let too_large = || OpError::overflow("the transposed convolution");
-        let stride = self.strides.at(i);
-        let kernel =
-            self.kernel_size.at(i).checked_sub(1).and_then(|k| k.checked_mul(self.dilation_rate.at(i)));
+        let stride = self.window.strides.at(i);
+        let kernel = self
+            .window
+            .kernel_size
+            .at(i)
+            .checked_sub(1)
+            .and_then(|k| k.checked_mul(self.window.dilation_rate.at(i)));
         let kernel = kernel.and_then(|k| k.checked_add(1)).ok_or_else(too_large)?;
         let full = input.mul(&Dim::Known(stride)).ok_or_else(too_large)?;
         let output_padding = self.output_padding.as_ref().map(|p| p.at(i));
         // Beyond `input * stride`: what the last window reaches over its step.
-        let beyond = match (self.padding, output_padding) {
+        let beyond = match (self.window.padding, output_padding) {
             (Padding::Same, None) => 0,
             (Padding::Same, Some(p)) => i128::from(kernel % 2) + i128::from(p) - i128::from(stride),
             (_, None) => i128::from(kernel.max(stride)) - i128::from(stride),
@@ -82,9 +76,9 @@ impl ConvTranspose {
 
 impl Layer for ConvTranspose {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
-        let x = spec::input_of_rank(inputs, 0, self.axes + 2)?;
-        let channels = spec::number(spatial::channels(x, self.data_format)?)?;
-        let mut kernel = self.kernel_size.expand(self.axes)?;
+        let x = self.window.input(inputs)?;
+        let channels = self.window.channels(x)?;
+        let mut kernel = self.window.kernel()?;
         kernel.extend([self.filters, channels]);
         let mut weights = vec![call.weight("kernel", kernel)];
         if self.use_bias {
@@ -94,21 +88,16 @@ impl Layer for ConvTranspose {
     }
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-        let x = spec::input_of_rank(inputs, 0, self.axes + 2)?;
-        let sizes = spatial::spatial(x, self.data_format, self.axes).iter().enumerate();
-        let sizes = sizes.map(|(i, d)| self.size(i, d)).collect::<Result<Vec<_>, _>>()?;
-        Ok(vec![call.output(self.data_format.shape(x.dims()[0].clone(), sizes, Dim::Known(self.filters)))])
+        let x = self.window.input(inputs)?;
+        let sizes = self.window.each(x, |i, d| self.size(i, d))?;
+        Ok(vec![call.output(self.window.shape(x, sizes, self.filters))])
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape(0));
-        let name = if self.axes == 3 { "Conv3DBackpropInputV2" } else { "Conv2DBackpropInput" };
-        let mut y = run.convolution(name, x, kernel, shape);
-        if self.use_bias {
-            y = run.add_bias(y, 1, self.data_format.channel_axis(shape.len()));
-        }
-        let y = run.activate(&self.activation, y);
-        run.finish(y);
+        let name = if self.window.axes == 3 { "Conv3DBackpropInputV2" } else { "Conv2DBackpropInput" };
+        let y = run.convolution(name, x, kernel, shape);
+        self.window.finish(run, y, self.use_bias.then_some(1), &self.activation);
     }
 }
 

@@ -23,7 +23,7 @@ pub struct LocallyConnected {
     /// The window.
     pub kernel_size: PerAxis,
     /// Its step.
-    #[serde(default = "super::one")]
+    #[serde(default = "crate::spatial::one")]
     pub strides: PerAxis,
     /// How the ends are padded.
     #[serde(default)]

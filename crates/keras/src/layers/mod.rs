@@ -151,10 +151,6 @@ fn yes() -> bool {
     true
 }
 
-fn one() -> PerAxis {
-    PerAxis::all(1)
-}
-
 fn two() -> PerAxis {
     PerAxis::all(2)
 }
