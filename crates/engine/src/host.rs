@@ -5,7 +5,7 @@
 //! reaches shapes, axes and the like, or whose own shape is all that is asked for, takes no memory, and neither does a
 //! single number made of sizes and constants, whoever reads it.
 
-use crate::parameters::Stored;
+use crate::parameters::{Stored, classify};
 use memfit_graph::{Graph, Inferred, Node, Role, TensorId};
 
 /// Inputs that are arguments rather than data: shapes, axes, bounds, and tensors whose shape or dtype alone counts.
@@ -41,8 +41,24 @@ const ARGUMENTS: &[(&str, &[usize])] = &[
     ("Upsample", &[1]),
 ];
 
+/// By tensor index, what it is where it is stored, and whether it is on the host: a stored one that is, is a number.
+pub(crate) fn stored(
+    graph: &Graph,
+    inferred: &Inferred,
+    freeze: &[String],
+) -> (Vec<Option<Stored>>, Vec<bool>) {
+    let mut kinds = classify(graph, inferred, freeze);
+    let host = tensors(graph, inferred, &kinds);
+    for (kind, on_host) in kinds.iter_mut().zip(&host) {
+        if *on_host && kind.is_some() {
+            *kind = Some(Stored::Number);
+        }
+    }
+    (kinds, host)
+}
+
 /// By tensor index, whether it is on the host. `kinds` is what each stored tensor is.
-pub(crate) fn tensors(graph: &Graph, inferred: &Inferred, kinds: &[Option<Stored>]) -> Vec<bool> {
+fn tensors(graph: &Graph, inferred: &Inferred, kinds: &[Option<Stored>]) -> Vec<bool> {
     let sizes = made_of_sizes(graph, inferred, kinds);
     let single = |t: TensorId| inferred.shape(t).and_then(|s| s.elements()) == Some(1);
     let mut data = vec![false; graph.tensors.len()];

@@ -50,6 +50,11 @@ impl Precision {
             Precision::Fp32 | Precision::MixedFp16 | Precision::MixedBf16 => DType::Float32,
         }
     }
+
+    /// What a dtype of the file is in the model: its float32 is [`Precision::model_dtype`].
+    pub fn applied_to(self, dtype: DType) -> DType {
+        if dtype == DType::Float32 { self.model_dtype() } else { dtype }
+    }
 }
 
 /// What is run.

@@ -107,7 +107,7 @@ impl Runner<'_> {
             .iter()
             .zip(&node.outputs)
             .map(|(shape, id)| {
-                let dtype = self.model_dtype(self.inferred.dtype((*id)?));
+                let dtype = self.plan.precision.applied_to(self.inferred.dtype((*id)?));
                 Some(OutState { shape: shape.as_deref()?, dtype })
             })
             .collect();

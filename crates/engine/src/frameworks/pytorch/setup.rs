@@ -6,19 +6,14 @@ use super::{Runner, StoredTensor, step_config, strides};
 use crate::Category;
 use crate::host;
 use crate::optimizers::{self, Parameter};
-use crate::parameters::{Stored, classify};
+use crate::parameters::Stored;
 use memfit_graph::{Bytes, DType};
 
 impl Runner<'_> {
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.
     pub(super) fn set_up(&mut self, training: bool) -> (Vec<Leaf>, Vec<StoredTensor>) {
-        let mut kinds = classify(self.graph, self.inferred, &self.plan.freeze);
-        self.host = host::tensors(self.graph, self.inferred, &kinds);
-        for (kind, on_host) in kinds.iter_mut().zip(&self.host) {
-            if *on_host && kind.is_some() {
-                *kind = Some(Stored::Number);
-            }
-        }
+        let kinds;
+        (kinds, self.host) = host::stored(self.graph, self.inferred, &self.plan.freeze);
         let first_use = self.first_use();
         let (mut leaves, mut stored) = (Vec::new(), Vec::new());
         for (i, kind) in kinds.iter().enumerate() {
@@ -28,7 +23,7 @@ impl Runner<'_> {
             }
             let tensor = &self.graph.tensors[i];
             let Some(shape) = tensor.declared.shape().and_then(|s| s.upper()) else { continue };
-            let dtype = self.model_dtype(tensor.declared.dtype().unwrap_or(DType::Float32));
+            let dtype = self.plan.precision.applied_to(tensor.declared.dtype().unwrap_or(DType::Float32));
             let layer = match first_use[i] {
                 Some(node) => self.node_layers[node],
                 None => self.named_layer(&tensor.name),
@@ -87,7 +82,7 @@ impl Runner<'_> {
         for id in &self.graph.inputs {
             let name = self.graph.tensor(*id).name.clone();
             let Some(shape) = self.inferred.shape(*id).and_then(|s| s.upper()) else { continue };
-            let dtype = self.model_dtype(self.inferred.dtype(*id));
+            let dtype = self.plan.precision.applied_to(self.inferred.dtype(*id));
             self.tape.memory.layer = self.named_layer("(inputs)");
             let elements = shape.iter().fold(1_u64, |acc, d| acc.saturating_mul(*d));
             let storage = self.tape.memory.allocate_named(dtype.size_of(elements), Category::Input, name);
@@ -137,10 +132,5 @@ impl Runner<'_> {
             }
         }
         first
-    }
-
-    /// The file's float32 in the plan's precision.
-    pub(super) fn model_dtype(&self, dtype: DType) -> DType {
-        if dtype == DType::Float32 { self.plan.precision.model_dtype() } else { dtype }
     }
 }

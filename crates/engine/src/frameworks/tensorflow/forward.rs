@@ -58,7 +58,7 @@ impl Builder<'_> {
     fn made(&self, id: Option<TensorId>) -> Option<Made> {
         let id = id?;
         let shape = self.inferred.shape(id)?.upper()?;
-        let dtype = self.model_dtype(self.inferred.dtype(id));
+        let dtype = self.plan.precision.applied_to(self.inferred.dtype(id));
         Some(Made { shape, dtype, place: Place::New })
     }
 }

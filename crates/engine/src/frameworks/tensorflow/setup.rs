@@ -1,7 +1,7 @@
 //! What is alive before the step: variables, optimizer slots and the batch.
 
 use super::{Builder, Resident, StoredTensor};
-use crate::parameters::{Stored, classify};
+use crate::parameters::Stored;
 use crate::{Category, Mode, host};
 use memfit_graph::kernels::{Effect, Made, Place, Source};
 use memfit_graph::{Bytes, DType};
@@ -9,19 +9,14 @@ use memfit_graph::{Bytes, DType};
 impl Builder<'_> {
     /// Variables, constants and feeds.
     pub(super) fn set_up(&mut self) {
-        let mut kinds = classify(self.graph, self.inferred, &self.plan.freeze);
-        self.host = host::tensors(self.graph, self.inferred, &kinds);
-        for (kind, on_host) in kinds.iter_mut().zip(&self.host) {
-            if *on_host && kind.is_some() {
-                *kind = Some(Stored::Number);
-            }
-        }
+        let kinds;
+        (kinds, self.host) = host::stored(self.graph, self.inferred, &self.plan.freeze);
         let first_use = self.first_use();
         for (i, kind) in kinds.iter().enumerate() {
             let (Some(kind), Some(first)) = (*kind, first_use[i]) else { continue };
             let tensor = &self.graph.tensors[i];
             let Some(shape) = tensor.declared.shape().and_then(|s| s.upper()) else { continue };
-            let dtype = self.model_dtype(tensor.declared.dtype().unwrap_or(DType::Float32));
+            let dtype = self.plan.precision.applied_to(tensor.declared.dtype().unwrap_or(DType::Float32));
             if kind == Stored::Number {
                 self.sources[i] = Some(Source::Constant);
                 continue;
@@ -39,7 +34,7 @@ impl Builder<'_> {
         for id in &self.graph.inputs {
             let tensor = self.graph.tensor(*id);
             let Some(shape) = self.inferred.shape(*id).and_then(|s| s.upper()) else { continue };
-            let dtype = self.model_dtype(self.inferred.dtype(*id));
+            let dtype = self.plan.precision.applied_to(self.inferred.dtype(*id));
             let wire = self.feed(&shape, dtype, &tensor.name.clone(), layer);
             self.sources[id.index()] = Some(Source::Wire(wire));
         }
@@ -83,10 +78,5 @@ impl Builder<'_> {
             }
         }
         first
-    }
-
-    /// The file's float32 in the plan's precision.
-    pub(super) fn model_dtype(&self, dtype: DType) -> DType {
-        if dtype == DType::Float32 { self.plan.precision.model_dtype() } else { dtype }
     }
 }
