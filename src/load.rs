@@ -2,8 +2,8 @@
 
 use crate::args::{ModelArgs, SizeArgs};
 use crate::failure::Failure;
-use memfit_engine::Framework;
-use memfit_graph::{Graph, Problem};
+use memfit_engine::{self as engine, Framework};
+use memfit_graph::{Binding, Graph, Problem};
 use memfit_keras::Options;
 use std::fs::File;
 use std::io::{self, Cursor, ErrorKind, Read, Seek, SeekFrom};
@@ -31,7 +31,32 @@ pub(crate) struct Model {
     pub(crate) warnings: Vec<Problem>,
 }
 
+/// A model made ready, with its open sizes bound.
+pub(crate) struct Ready {
+    pub(crate) file: String,
+    pub(crate) name: String,
+    pub(crate) model: engine::Model,
+    pub(crate) binding: Binding,
+    /// What the importer noticed.
+    pub(crate) warnings: Vec<Problem>,
+}
+
+impl Ready {
+    /// What is wrong with the model under a plan.
+    pub(crate) fn failure(&self, problems: Vec<Problem>) -> Failure {
+        Failure::of_file(&self.file, problems)
+    }
+}
+
 impl Loaded {
+    /// Binds the sizes that were given and recomposes the graph.
+    pub(crate) fn bind(self, sizes: &SizeArgs) -> Result<Ready, Failure> {
+        let Loaded { file, name, format, model } = self;
+        let binding = sizes.binding(&model.graph).map_err(|problems| Failure::of_file(&file, problems))?;
+        let made = engine::Model::new(model.graph, &name, format, model.operators);
+        Ok(Ready { file, name, model: made, binding, warnings: model.warnings })
+    }
+
     /// Whose rules apply where nobody says it.
     pub(crate) fn framework(&self) -> Framework {
         if self.format == "keras" { Framework::Tensorflow } else { Framework::Pytorch }

@@ -2,7 +2,7 @@
 
 use crate::args::{GpuArgs, HostsArgs, ModelArgs, PlanArgs};
 use crate::failure::Failure;
-use crate::load;
+use crate::load::{self, Ready};
 use memfit_engine::devices::Card;
 use memfit_engine::{Estimate, Model, Plan, Verdict};
 use memfit_graph::{Binding, Problem};
@@ -39,14 +39,14 @@ impl Step {
         let (mut plan, plan_warnings) = plan.plan(loaded.framework())?;
         let second = hosts.second(&plan)?;
         hosts.first(&mut card, &mut plan)?;
-        let failure = |problems| Failure::of_file(&loaded.file, problems);
-        let binding = model.binding(&loaded.model.graph).map_err(failure)?;
-        let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
-        let mut estimate = model.estimate_on(&binding, &plan, card.as_ref()).map_err(failure)?;
-        estimate.warnings.extend(loaded.model.warnings.iter().map(ToString::to_string));
+        let ready = loaded.bind(&model.sizes)?;
+        let estimate = ready.model.estimate_on(&ready.binding, &plan, card.as_ref());
+        let mut estimate = estimate.map_err(|problems| ready.failure(problems))?;
+        estimate.warnings.extend(ready.warnings.iter().map(ToString::to_string));
         estimate.warnings.extend(plan_warnings);
         estimate.warnings.extend(gpu.warnings());
-        Ok(Step { file: loaded.file, model, binding, plan, estimate, second })
+        let Ready { file, model, binding, .. } = ready;
+        Ok(Step { file, model, binding, plan, estimate, second })
     }
 
     /// The same step on the second host.

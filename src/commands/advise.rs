@@ -3,8 +3,8 @@
 use crate::args::{AdviseArgs, Format};
 use crate::failure::Failure;
 use crate::{Finding, load, output};
+use memfit_engine::Verdict;
 use memfit_engine::advise::advise as look;
-use memfit_engine::{Model, Verdict};
 use memfit_report::advise as report;
 
 /// Looks for changes and writes them as asked. The finding is about the step as it is.
@@ -17,13 +17,12 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
     })?;
     let loaded = load::load(&args.model)?;
     let (plan, warnings) = args.plan.plan(loaded.framework())?;
-    let failure = |problems| Failure::of_file(&loaded.file, problems);
-    let binding = args.model.binding(&loaded.model.graph).map_err(failure)?;
-    let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
-    let advice = look(&model, &binding, &plan, &card).map_err(failure)?;
+    let ready = loaded.bind(&args.model.sizes)?;
+    let advice =
+        look(&ready.model, &ready.binding, &plan, &card).map_err(|problems| ready.failure(problems))?;
     output::print(&match args.format.format {
-        Format::Json => report::json(&loaded.name, &advice, &warnings),
-        Format::Text => report::text(&loaded.name, &advice, &warnings, args.code, output::width()),
+        Format::Json => report::json(&ready.name, &advice, &warnings),
+        Format::Text => report::text(&ready.name, &advice, &warnings, args.code, output::width()),
     })?;
     Ok(Finding::fine_if(advice.now.verdict != Verdict::DoesNotFit))
 }

@@ -3,7 +3,7 @@
 use crate::args::{ExplainArgs, Format};
 use crate::failure::Failure;
 use crate::{Finding, load, output};
-use memfit_engine::{Framework, Model};
+use memfit_engine::Framework;
 use memfit_explain::model::{Beside, beside};
 use memfit_explain::{Log, Outcome};
 use std::fs::File;
@@ -43,11 +43,10 @@ fn with_model(log: &Log, path: &Path, args: &ExplainArgs) -> Result<Option<Besid
         _ => loaded.framework(),
     };
     let (plan, _) = args.plan.plan(framework)?;
-    let failure = |problems| Failure::of_file(&loaded.file, problems);
-    let mut binding = args.sizes.binding(&loaded.model.graph).map_err(failure)?;
-    let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
-    binding.batch = Some(args.sizes.batch_size.unwrap_or(1));
-    model.estimate(&binding, &plan).map_err(failure)?;
+    let mut ready = loaded.bind(&args.sizes)?;
+    ready.binding.batch = Some(args.sizes.batch_size.unwrap_or(1));
+    ready.model.estimate(&ready.binding, &plan).map_err(|problems| ready.failure(problems))?;
+    let (model, mut binding) = (ready.model, ready.binding);
     let mut beside = beside(log, args.sizes.batch_size, |batch| {
         binding.batch = Some(batch);
         model.estimate(&binding, &plan).ok()

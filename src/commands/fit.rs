@@ -4,7 +4,6 @@ use crate::args::{FitArgs, Format};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::{Finding, load, output};
-use memfit_engine::Model;
 use memfit_engine::fit::{self, Axis};
 use memfit_report::fit as report;
 
@@ -16,16 +15,15 @@ pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
     let axis = Axis::parse(&args.max);
     let loaded = load::load(&args.model)?;
     let (plans, mut warnings) = args.plan.plans(loaded.framework())?;
-    let failure = |problems| Failure::of_file(&loaded.file, problems);
-    let binding = args.model.binding(&loaded.model.graph).map_err(failure)?;
-    let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
+    let ready = loaded.bind(&args.model.sizes)?;
+    let (model, binding) = (&ready.model, &ready.binding);
     let mut progress = Progress::new("searching");
-    let cells = fit::matrix(&model, &binding, &plans, &cards, &axis, &mut |done, of| progress.tell(done, of));
+    let cells = fit::matrix(model, binding, &plans, &cards, &axis, &mut |done, of| progress.tell(done, of));
     drop(progress);
-    let cells = cells.map_err(failure)?;
+    let cells = cells.map_err(|problems| ready.failure(problems))?;
     warnings.extend(model.report().findings.iter().map(|f| f.message.clone()));
     let matrix = report::Matrix {
-        model: &loaded.name,
+        model: &ready.name,
         axis: axis.name(),
         batch: binding.batch,
         cells: &cells,

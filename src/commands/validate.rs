@@ -23,7 +23,7 @@ mod real {
     use crate::load::{self, Loaded};
     use crate::output;
     use memfit_engine::frameworks::burn::{self, Program};
-    use memfit_engine::{Framework, Model, Plan};
+    use memfit_engine::{Framework, Plan};
     use memfit_graph::Bytes;
     use memfit_validate::backends::{self, Backend};
     use memfit_validate::measure::Run;
@@ -90,13 +90,11 @@ mod real {
     }
 
     fn program(args: &ValidateArgs, plan: &Plan, loaded: Loaded) -> Result<Program, Failure> {
-        let file = loaded.file.clone();
-        let failure = |problems| Failure::of_file(&file, problems);
-        let mut binding = args.model.binding(&loaded.model.graph).map_err(failure)?;
-        binding.batch = args.try_batch.or(binding.batch);
-        let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
-        let graph = model.recomposed(plan);
-        let inferred = memfit_graph::infer(graph, &binding).map_err(failure)?;
+        let mut ready = loaded.bind(&args.model.sizes)?;
+        ready.binding.batch = args.try_batch.or(ready.binding.batch);
+        let graph = ready.model.recomposed(plan);
+        let failure = |problems| ready.failure(problems);
+        let inferred = memfit_graph::infer(graph, &ready.binding).map_err(failure)?;
         burn::program(graph, &inferred, plan).map_err(failure)
     }
 
