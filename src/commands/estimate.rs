@@ -20,7 +20,7 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
     let estimate = &step.estimate;
     output::print(&match args.format.format {
         Format::Json => match &other {
-            Some(other) => json::compared(estimate, other),
+            Some(other) => compare::json(estimate, other),
             None => json::estimate(estimate),
         },
         Format::Text => {

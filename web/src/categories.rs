@@ -52,20 +52,8 @@ pub(crate) fn index(category: Category) -> u8 {
 
 /// A breakdown in the order of [`NAMES`].
 pub(crate) fn parts(b: &Breakdown) -> Vec<u64> {
-    let all = [
-        b.parameters,
-        b.buffers,
-        b.gradients,
-        b.optimizer,
-        b.activations,
-        b.activation_gradients,
-        b.workspace,
-        b.inputs,
-        b.transients,
-        b.allocator,
-        b.context,
-    ];
-    all.iter().map(|b| b.0).collect()
+    let tensors = b.categories().into_iter().map(|(_, bytes)| bytes);
+    tensors.chain([b.allocator, b.context]).map(|b| b.0).collect()
 }
 
 /// The class that colours a category.

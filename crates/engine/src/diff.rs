@@ -3,7 +3,7 @@
 //! Layers are matched by name first. What is left is matched by structure, in the order of the step: the same operators, output shapes and
 //! parameters at the other name are a layer that was renamed or moved. What is left then came or went.
 
-use crate::{Breakdown, Category, Estimate, LayerRow};
+use crate::{Category, Estimate, LayerRow};
 use memfit_graph::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -70,7 +70,7 @@ impl Diff {
 
 /// What changed from `old` to `new`.
 pub fn diff(old: &Estimate, new: &Estimate) -> Diff {
-    let categories = categories(&old.breakdown).into_iter().zip(categories(&new.breakdown));
+    let categories = old.breakdown.categories().into_iter().zip(new.breakdown.categories());
     Diff {
         device: [old.peak.device, new.peak.device],
         allocated: [old.peak.allocated, new.peak.allocated],
@@ -82,20 +82,6 @@ pub fn diff(old: &Estimate, new: &Estimate) -> Diff {
             .collect(),
         layers: layers(&old.layers, &new.layers),
     }
-}
-
-fn categories(b: &Breakdown) -> [(Category, Bytes); 9] {
-    [
-        (Category::Parameter, b.parameters),
-        (Category::Buffer, b.buffers),
-        (Category::Gradient, b.gradients),
-        (Category::OptimizerState, b.optimizer),
-        (Category::Activation, b.activations),
-        (Category::ActivationGradient, b.activation_gradients),
-        (Category::Workspace, b.workspace),
-        (Category::Input, b.inputs),
-        (Category::Transient, b.transients),
-    ]
 }
 
 fn layers(old: &[LayerRow], new: &[LayerRow]) -> Vec<LayerChange> {

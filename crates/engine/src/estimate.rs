@@ -77,21 +77,24 @@ impl Breakdown {
         *slot += bytes;
     }
 
-    /// What re-adds to `peak.allocated`.
-    pub fn allocated(&self) -> Bytes {
+    /// What re-adds to `peak.allocated`, in the order of the step.
+    pub fn categories(&self) -> [(Category, Bytes); 9] {
         [
-            self.parameters,
-            self.buffers,
-            self.gradients,
-            self.optimizer,
-            self.activations,
-            self.activation_gradients,
-            self.workspace,
-            self.inputs,
-            self.transients,
+            (Category::Parameter, self.parameters),
+            (Category::Buffer, self.buffers),
+            (Category::Gradient, self.gradients),
+            (Category::OptimizerState, self.optimizer),
+            (Category::Activation, self.activations),
+            (Category::ActivationGradient, self.activation_gradients),
+            (Category::Workspace, self.workspace),
+            (Category::Input, self.inputs),
+            (Category::Transient, self.transients),
         ]
-        .into_iter()
-        .sum()
+    }
+
+    /// The sum of the categories.
+    pub fn allocated(&self) -> Bytes {
+        self.categories().into_iter().map(|(_, bytes)| bytes).sum()
     }
 }
 

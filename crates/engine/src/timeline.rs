@@ -43,6 +43,18 @@ pub enum Phase {
     OptimizerStep,
 }
 
+impl Phase {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Setup => "setup",
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::OptimizerStep => "optimizer step",
+        }
+    }
+}
+
 /// What happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {

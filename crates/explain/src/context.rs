@@ -1,19 +1,9 @@
 //! What stood around a failure: the Python frames above it, the step it was at, the batch that the run was started with.
 
 use aho_corasick::AhoCorasick;
+use memfit_engine::Phase;
 use regex_lite::Regex;
 use std::sync::OnceLock;
-
-/// Which pass an allocation belonged to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
-    /// The model, forward.
-    Forward,
-    /// Gradients.
-    Backward,
-    /// The optimizer.
-    OptimizerStep,
-}
 
 /// What the program was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +26,7 @@ pub struct Context {
     /// Names of the functions of the last traceback, outermost first.
     pub frames: Vec<String>,
     /// The pass, where frames or node names tell it.
-    pub pass: Option<Pass>,
+    pub pass: Option<Phase>,
     /// What the program was doing, where they tell it.
     pub run: Option<Run>,
     /// The last epoch seen.
@@ -184,14 +174,14 @@ impl Context {
         if lower == "_apply" || lower == "cuda" && file.contains("module") {
             self.run = self.run.filter(|r| *r == Run::Loading).or(Some(Run::Building));
         }
-        if file.contains("/optim/") && self.pass != Some(Pass::Backward) {
-            self.pass = Some(Pass::OptimizerStep);
+        if file.contains("/optim/") && self.pass != Some(Phase::Backward) {
+            self.pass = Some(Phase::OptimizerStep);
         } else if any(&["backward"]) || file.contains("autograd/__init__") {
-            self.pass = Some(Pass::Backward);
+            self.pass = Some(Phase::Backward);
         } else if any(&["forward", "_call_impl"]) && self.pass.is_none() {
-            self.pass = Some(Pass::Forward);
+            self.pass = Some(Phase::Forward);
         } else if any(&["apply_gradients", "apply_grad", "update_step"]) {
-            self.pass = Some(Pass::OptimizerStep);
+            self.pass = Some(Phase::OptimizerStep);
         }
     }
 
@@ -205,16 +195,16 @@ impl Context {
             || has("Backward")
             || has("transpose(jvp(")
         {
-            self.pass = Some(Pass::Backward);
+            self.pass = Some(Phase::Backward);
         } else if has("/ApplyAdam")
             || has("/ResourceApply")
             || has("apply_gradients")
             || has("optimizer.step(")
             || has("{{node Adam/")
         {
-            self.pass = Some(Pass::OptimizerStep);
+            self.pass = Some(Phase::OptimizerStep);
         } else if self.pass.is_none() && (has("{{node ") || has("[[node ") || has("jvp(")) {
-            self.pass = Some(Pass::Forward);
+            self.pass = Some(Phase::Forward);
         }
         if has("test_function") {
             self.run = Some(Run::Validation);
@@ -245,7 +235,7 @@ mod tests {
     fn frames_tell_the_pass_and_the_run() {
         let text = "Epoch 3 step 120\nTraceback (most recent call last):\n  File \"train.py\", line 9, in validate\n  File \"torch/nn/modules/module.py\", line 1, in _call_impl\n";
         let context = Context::before(text, "");
-        assert_eq!((context.run, context.pass), (Some(Run::Validation), Some(Pass::Forward)));
+        assert_eq!((context.run, context.pass), (Some(Run::Validation), Some(Phase::Forward)));
         assert_eq!((context.epoch, context.step), (Some(3), Some(120)));
     }
 

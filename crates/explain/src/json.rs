@@ -1,8 +1,9 @@
 //! What is said of a log, for programs.
 
-use crate::context::{Pass, Run};
+use crate::context::Run;
 use crate::model::Beside;
 use crate::{Log, Message, Outcome};
+use memfit_engine::Phase;
 use memfit_graph::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -59,11 +60,7 @@ pub fn json(log: &Log, beside: Option<&Beside>) -> String {
                 "lines": f.lines, "advice": f.cause.advice()})
         })
         .collect();
-    let pass = log.context.pass.map(|p| match p {
-        Pass::Forward => "forward",
-        Pass::Backward => "backward",
-        Pass::OptimizerStep => "optimizer step",
-    });
+    let pass = log.context.pass.map(Phase::name);
     let run = log.context.run.map(|r| match r {
         Run::Training => "training",
         Run::Validation => "validation",

@@ -15,7 +15,7 @@ mod size;
 mod text;
 
 pub use causes::{Cause, Confidence, Finding};
-pub use context::{Context, Pass, Run};
+pub use context::{Context, Run};
 pub use json::json;
 pub use message::{Kind, Message, Process};
 pub use scan::read;

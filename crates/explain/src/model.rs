@@ -4,7 +4,6 @@
 //! to 1 MiB makes it ask for 2 MiB, up to 10 MiB for 20 MiB, and a larger one is rounded up to 2 MiB
 //! (c10/cuda/CUDACachingAllocator.cpp, `get_allocation_size`), so that a tensor is recognised by its size when it is large.
 
-use crate::context::Pass;
 use crate::{Log, Message};
 use memfit_engine::advise::{Advice, advise};
 use memfit_engine::devices::{Card, Device};
@@ -15,8 +14,6 @@ use serde_json::{Value, json};
 
 /// How many places are named.
 const PLACES: usize = 3;
-/// The largest batch that is tried.
-const LARGEST: u64 = 1 << 20;
 /// How many divisors of a tensor's first dim are tried as the batch.
 const DIVISORS: usize = 16;
 /// How many changes are named where no set of them makes the step fit.
@@ -46,7 +43,7 @@ pub struct Beside {
     pub predicted: Option<Bytes>,
     /// What the framework could take.
     pub capacity: Option<Bytes>,
-    /// The largest batch that fits; 0 where not even one sample does.
+    /// The largest batch that fits, as `memfit fit` says it; 0 where not even one sample does.
     pub fitting: Option<u64>,
     /// What to change, as `memfit advise` says it.
     pub advice: Option<Advice>,
@@ -84,12 +81,11 @@ pub fn beside(
             break;
         }
     }
-    let fitting = capacity.and_then(|c| largest(c, &mut estimate));
     let (batch, batch_from, places, predicted) = match at {
         Some((batch, from, places, predicted)) => (Some(batch), from, places, Some(predicted)),
         None => (None, "", constant, None),
     };
-    Some(Beside { batch, batch_from, places, predicted, capacity, fitting, advice: None })
+    Some(Beside { batch, batch_from, places, predicted, capacity, fitting: None, advice: None })
 }
 
 /// Batches to try: what each is, and whether it needs no tensor of the failing size to be believed.
@@ -133,18 +129,13 @@ fn same(failure: &Message, requested: Bytes, bytes: Bytes) -> bool {
     requested > Bytes::mib(20) && asked(bytes).0.abs_diff(requested.0) <= grain
 }
 
-fn places(step: &Estimate, failure: &Message, pass: Option<Pass>) -> Vec<Place> {
+fn places(step: &Estimate, failure: &Message, pass: Option<Phase>) -> Vec<Place> {
     let Some(requested) = failure.requested else { return Vec::new() };
     let timeline = &step.timeline;
-    let wanted = pass.map(|p| match p {
-        Pass::Forward => Phase::Forward,
-        Pass::Backward => Phase::Backward,
-        Pass::OptimizerStep => Phase::OptimizerStep,
-    });
     let mut places: Vec<Place> = Vec::new();
     for event in timeline.events.iter().filter(|e| e.kind == EventKind::Allocate && e.phase != Phase::Setup) {
         let storage = &timeline.storages[event.storage.0 as usize];
-        if same(failure, requested, storage.bytes) && wanted.is_none_or(|w| w == event.phase) {
+        if same(failure, requested, storage.bytes) && pass.is_none_or(|pass| pass == event.phase) {
             let place = Place {
                 layer: timeline.layers[event.layer as usize].to_string(),
                 phase: event.phase,
@@ -191,32 +182,6 @@ fn card(log: &Log) -> Option<Card> {
     Some(card)
 }
 
-/// The largest batch whose step fits, by doubling and halving.
-fn largest(capacity: Bytes, estimate: &mut impl FnMut(u64) -> Option<Estimate>) -> Option<u64> {
-    let mut fits = |batch| Some(estimate(batch)?.peak.device <= capacity);
-    if !fits(1)? {
-        return Some(0);
-    }
-    let (mut low, mut high) = (1u64, 2u64);
-    while high < LARGEST && fits(high)? {
-        (low, high) = (high, high * 2);
-    }
-    while high - low > 1 {
-        let middle = low + (high - low) / 2;
-        if fits(middle)? { low = middle } else { high = middle }
-    }
-    Some(low)
-}
-
-fn phase_name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Setup => "setup",
-        Phase::Forward => "forward",
-        Phase::Backward => "backward",
-        Phase::OptimizerStep => "optimizer step",
-    }
-}
-
 impl Beside {
     /// Asks the engine what would have fitted on the log's card, and what to change.
     pub fn advise(&mut self, log: &Log, model: &Model, binding: &Binding, plan: &Plan) {
@@ -255,7 +220,7 @@ impl Beside {
                 "A tensor of the size that failed is {} of {} ({}).",
                 place.label,
                 place.layer,
-                phase_name(place.phase)
+                place.phase.name()
             ));
         }
         if let Some(predicted) = self.predicted {
@@ -279,7 +244,7 @@ impl Beside {
         let places: Vec<Value> = self
             .places
             .iter()
-            .map(|p| json!({"layer": p.layer, "phase": phase_name(p.phase), "tensor": p.label}))
+            .map(|p| json!({"layer": p.layer, "phase": p.phase.name(), "tensor": p.label}))
             .collect();
         json!({"batch_size": self.batch, "batch_from": self.batch_from, "places": places,
             "predicted_device_bytes": self.predicted.map(|b| b.0), "capacity_bytes": self.capacity.map(|b| b.0),

@@ -1,7 +1,7 @@
 //! Advice as text and as JSON: the changes with what each saves, the smallest set that fits, and its code.
 
 use crate::json::to_text;
-use crate::text::style::{GOOD, HEAD, NOTE, WARN};
+use crate::text::style::{self, GOOD, HEAD, NOTE, WARN};
 use crate::text::table::{Column, Table, printable};
 use crate::words;
 use memfit_engine::Verdict;
@@ -95,7 +95,7 @@ pub fn text(model: &str, advice: &Advice, warnings: &[String], code: bool, width
     let now = &advice.now;
     out.push_str(&format!(
         "as it is: {}, {} wanted of {} usable\n\n",
-        styled(now.verdict),
+        style::verdict(now.verdict),
         now.reserved,
         now.usable
     ));
@@ -108,7 +108,7 @@ pub fn text(model: &str, advice: &Advice, warnings: &[String], code: bool, width
     ]);
     for change in &advice.changes {
         let (saves, wanted, then) = match &change.outcome {
-            Some(o) => (signed(change.saving), o.reserved.to_string(), plain(o.verdict)),
+            Some(o) => (signed(change.saving), o.reserved.to_string(), words::verdict_in_words(o.verdict)),
             None => ("?".into(), "?".into(), "not predicted"),
         };
         table.row(vec![change.title.clone(), saves, wanted, then.into(), change.cost.into()]);
@@ -121,7 +121,7 @@ pub fn text(model: &str, advice: &Advice, warnings: &[String], code: bool, width
         let what =
             if n == 1 { "one change is enough".to_owned() } else { format!("these {n} changes together") };
         let o = &combination.outcome;
-        let (verdict, wanted) = (styled(o.verdict), o.reserved);
+        let (verdict, wanted) = (style::verdict(o.verdict), o.reserved);
         out.push_str(&format!("\n{HEAD}Do this{HEAD:#}  {what}: {verdict}, {wanted} of {}\n", o.usable));
         for (_, title, snippet) in &combination.parts {
             lines(&mut out, title, snippet);
@@ -146,19 +146,6 @@ pub fn text(model: &str, advice: &Advice, warnings: &[String], code: bool, width
 fn lines(out: &mut String, title: &str, snippet: &str) {
     out.push_str(&format!("\n{NOTE}# {}{NOTE:#}\n", printable(title)));
     snippet.lines().for_each(|line| out.push_str(&format!("    {}\n", printable(line))));
-}
-
-fn plain(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Fits => "fits",
-        Verdict::Tight => "tight",
-        Verdict::DoesNotFit => "does not fit",
-    }
-}
-
-fn styled(verdict: Verdict) -> String {
-    let style = if verdict == Verdict::Fits { GOOD } else { WARN };
-    format!("{style}{}{style:#}", plain(verdict))
 }
 
 fn signed(bytes: i64) -> String {
@@ -211,15 +198,6 @@ mod tests {
     #[test]
     fn changes_come_with_their_saving_and_the_code_of_those_that_are_needed() {
         let text = text("resnet50", &advice(), &[], false, 100);
-        let mut plain = String::new();
-        let mut chars = text.chars();
-        while let Some(c) = chars.next() {
-            if c == '\u{1b}' {
-                chars.by_ref().find(|c| *c == 'm');
-            } else {
-                plain.push(c);
-            }
-        }
         expect_test::expect![[r#"
             resnet50 · batch 64 · rtx-3060
 
@@ -235,7 +213,7 @@ mod tests {
             # 2 micro-batches of 32 a step
                 step()
         "#]]
-        .assert_eq(&plain);
+        .assert_eq(&crate::sample::plain(&text));
     }
 
     #[test]

@@ -1,11 +1,13 @@
-//! Two hosts side by side, as text below an estimate.
+//! Two hosts side by side, as text below an estimate and as JSON beside it.
 
 use crate::amounts::Unit;
-use crate::text::style::{GOOD, HEAD, WARN};
+use crate::json::{self, Document};
+use crate::text::style::{self, HEAD};
 use crate::text::table::{Column, Table, printable};
 use memfit_engine::compare::{Component, Side, components};
-use memfit_engine::{Estimate, Fit, Verdict};
+use memfit_engine::{Estimate, Fit};
 use memfit_graph::Bytes;
+use serde::Serialize;
 
 /// The account of both, and what it comes down to; nothing where one has no card.
 pub fn text(this: &Estimate, that: &Estimate, width: usize) -> String {
@@ -48,13 +50,47 @@ pub fn text(this: &Estimate, that: &Estimate, width: usize) -> String {
     out
 }
 
+/// The first estimate as JSON with the second beside it, on a host of its own: `memfit estimate … --gpu A --vs B`.
+pub fn json(this: &Estimate, that: &Estimate) -> String {
+    let components = components(this, that).into_iter().map(|c| Row {
+        name: c.name,
+        side: match c.side {
+            Side::Has => "has",
+            Side::Off => "off",
+            Side::Usable => "usable",
+            Side::Needs => "needs",
+            Side::Reserved => "reserved",
+        },
+        this_bytes: c.this.0,
+        that_bytes: c.that.0,
+    });
+    let comparison = Comparison { fit: that.fit.as_ref().map(json::fit), components: components.collect() };
+    json::to_text(&Compared { estimate: json::document(this), comparison })
+}
+
+#[derive(Serialize)]
+struct Compared<'a> {
+    #[serde(flatten)]
+    estimate: Document<'a>,
+    comparison: Comparison<'a>,
+}
+
+#[derive(Serialize)]
+struct Comparison<'a> {
+    fit: Option<json::Fit<'a>>,
+    components: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    side: &'static str,
+    this_bytes: u64,
+    that_bytes: u64,
+}
+
 fn side(fit: &Fit) -> String {
-    let (style, verdict) = match fit.verdict {
-        Verdict::Fits => (GOOD, "fits"),
-        Verdict::Tight => (WARN, "tight"),
-        Verdict::DoesNotFit => (WARN, "does not fit"),
-    };
-    format!("{}, {style}{verdict}{style:#}", printable(&fit.gpu))
+    format!("{}, {}", printable(&fit.gpu), style::verdict(fit.verdict))
 }
 
 fn change(c: &Component) -> String {
@@ -70,6 +106,7 @@ fn change(c: &Component) -> String {
 mod tests {
     use super::*;
     use crate::sample;
+    use memfit_engine::Verdict;
 
     #[test]
     fn an_account_shows_both_and_the_largest_difference() {
@@ -85,16 +122,7 @@ mod tests {
         this.context.retain(|item| item.name == "driver context");
         let mut that = sample::estimate();
         that.fit = Some(sample::fit());
-        let mut plain = String::new();
         let text = text(&this, &that, 100);
-        let mut chars = text.chars();
-        while let Some(c) = chars.next() {
-            if c == '\u{1b}' {
-                chars.by_ref().find(|c| *c == 'm');
-            } else {
-                plain.push(c);
-            }
-        }
         expect_test::expect![[r#"
 
             Compared  this: old, fits · that: rtx-3060, does not fit
@@ -119,6 +147,6 @@ mod tests {
 
             the largest difference against that: kernels of PyTorch, cuDNN and cuBLAS takes more, 740.0 MiB
         "#]]
-        .assert_eq(&plain);
+        .assert_eq(&crate::sample::plain(&text));
     }
 }

@@ -203,6 +203,7 @@ fn gib(bytes: Bytes) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::plain;
     use memfit_engine::Precision;
 
     fn cell(gpu: &str, gib: u64, precision: Precision, largest: u64) -> Cell {
@@ -218,19 +219,6 @@ mod tests {
             monotone: largest != 1_204,
             ends: false,
         }
-    }
-
-    fn plain(text: &str) -> String {
-        let mut out = String::new();
-        let mut chars = text.chars();
-        while let Some(c) = chars.next() {
-            if c == '\u{1b}' {
-                chars.by_ref().find(|c| *c == 'm');
-            } else {
-                out.push(c);
-            }
-        }
-        out
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! siblings (`layer.0` to `layer.11`) only together. If there are too many groups the largest stay, and the rest becomes
 //! one more group.
 
-use crate::words;
 use memfit_engine::{Breakdown, LayerRow};
 use memfit_graph::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,7 +187,7 @@ impl Group {
         }
         self.parameters = self.parameters.saturating_add(other.parameters);
         self.saved += other.saved;
-        for (category, bytes) in words::categories(&other.at_peak) {
+        for (category, bytes) in other.at_peak.categories() {
             self.at_peak.add(category, bytes);
         }
     }

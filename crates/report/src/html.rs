@@ -52,7 +52,7 @@ fn answer(out: &mut String, e: &Estimate) {
         e.peak.device,
         e.peak.device_low,
         e.peak.device_high,
-        words::phase(e.peak.phase).replace('_', " "),
+        e.peak.phase.name(),
         escape(&e.peak.layer),
         e.peak.allocated,
         e.peak.reserved,
@@ -63,7 +63,7 @@ fn answer(out: &mut String, e: &Estimate) {
         let _ = writeln!(
             out,
             "<p class=\"verdict {verdict}\"><strong>{}</strong> on {}: {} wanted, {} usable of {}.</p>",
-            verdict.replace('-', " "),
+            words::verdict_in_words(fit.verdict),
             escape(&fit.gpu),
             fit.reserved,
             fit.usable,
@@ -81,7 +81,7 @@ fn picture(out: &mut String, e: &Estimate) {
 
 fn parts(out: &mut String, e: &Estimate) {
     out.push_str("<table class=\"parts\"><thead><tr><th scope=\"col\">at the peak</th><th scope=\"col\">bytes</th><th scope=\"col\">size</th></tr></thead><tbody>\n");
-    for ((name, bytes), colour) in svg::parts(&e.breakdown).into_iter().zip(svg::COLOURS) {
+    for ((name, bytes), colour) in words::parts(&e.breakdown).into_iter().zip(svg::COLOURS) {
         if bytes > Bytes::ZERO {
             let _ = writeln!(
                 out,

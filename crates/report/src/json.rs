@@ -6,7 +6,6 @@
 use crate::life::{Life, life};
 use crate::words;
 use memfit_engine::allocators::AllocatorSettings;
-use memfit_engine::compare::{Side, components};
 use memfit_engine::devices::context::ContextItem;
 use memfit_engine::{Breakdown, Estimate, LayerRow};
 use memfit_graph::Bytes;
@@ -35,24 +34,6 @@ pub fn failure(file: &str, message: &str) -> String {
     text
 }
 
-/// The same with a second estimate beside it, on a host of its own: `memfit estimate … --gpu A --vs B`.
-pub fn compared(this: &Estimate, that: &Estimate) -> String {
-    let components = components(this, that).into_iter().map(|c| Component {
-        name: c.name,
-        side: match c.side {
-            Side::Has => "has",
-            Side::Off => "off",
-            Side::Usable => "usable",
-            Side::Needs => "needs",
-            Side::Reserved => "reserved",
-        },
-        this_bytes: c.this.0,
-        that_bytes: c.that.0,
-    });
-    let comparison = Comparison { fit: that.fit.as_ref().map(fit), components: components.collect() };
-    to_text(&Compared { estimate: document(this), comparison })
-}
-
 pub(crate) fn to_text(value: &impl Serialize) -> String {
     // Serialising plain data into a string fails only on maps with keys that are not text, of which there are none.
     let mut text = serde_json::to_string_pretty(value).unwrap_or_default();
@@ -70,7 +51,7 @@ pub(crate) struct Tool {
 pub(crate) const TOOL: Tool = Tool { name: "memfit", version: env!("CARGO_PKG_VERSION") };
 
 #[derive(Serialize)]
-struct Document<'a> {
+pub(crate) struct Document<'a> {
     schema_version: u32,
     tool: Tool,
     model: Model<'a>,
@@ -88,27 +69,6 @@ struct Document<'a> {
     unknown: &'a [String],
     assumptions: &'a [String],
     warnings: &'a [String],
-}
-
-#[derive(Serialize)]
-struct Compared<'a> {
-    #[serde(flatten)]
-    estimate: Document<'a>,
-    comparison: Comparison<'a>,
-}
-
-#[derive(Serialize)]
-struct Comparison<'a> {
-    fit: Option<Fit<'a>>,
-    components: Vec<Component>,
-}
-
-#[derive(Serialize)]
-struct Component {
-    name: String,
-    side: &'static str,
-    this_bytes: u64,
-    that_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -202,7 +162,7 @@ struct Item<'a> {
 }
 
 #[derive(Serialize)]
-struct Fit<'a> {
+pub(crate) struct Fit<'a> {
     gpu: &'a str,
     capacity_bytes: u64,
     usable_bytes: u64,
@@ -250,7 +210,7 @@ struct Tensor<'a> {
     size_bytes: u64,
 }
 
-fn document(e: &Estimate) -> Document<'_> {
+pub(crate) fn document(e: &Estimate) -> Document<'_> {
     let (m, p, peak) = (&e.model, &e.plan, &e.peak);
     Document {
         schema_version: SCHEMA_VERSION,
@@ -349,7 +309,7 @@ fn item(item: &ContextItem) -> Item<'_> {
     }
 }
 
-fn fit(f: &memfit_engine::Fit) -> Fit<'_> {
+pub(crate) fn fit(f: &memfit_engine::Fit) -> Fit<'_> {
     Fit {
         gpu: &f.gpu,
         capacity_bytes: f.capacity.0,

@@ -32,15 +32,12 @@ pub(crate) fn headline(e: &Estimate) -> String {
         e.peak.device_low,
         e.peak.device_high,
         e.peak.allocated,
-        words::phase(e.peak.phase).replace('_', " "),
+        e.peak.phase.name(),
         e.peak.layer.replace('`', "'"),
     );
     if let Some(fit) = &e.fit {
-        let (verdict, size) = match fit.verdict {
-            Verdict::Fits => ("fits", "left"),
-            Verdict::Tight => ("tight", "left"),
-            Verdict::DoesNotFit => ("does not fit", "missing"),
-        };
+        let size = if fit.verdict == Verdict::DoesNotFit { "missing" } else { "left" };
+        let verdict = words::verdict_in_words(fit.verdict);
         let _ = write!(
             text,
             " On {}: **{verdict}**, {} {size}.",
@@ -52,11 +49,7 @@ pub(crate) fn headline(e: &Estimate) -> String {
 }
 
 fn parts(out: &mut String, e: &Estimate) {
-    let b = &e.breakdown;
-    let mut rows: Vec<(&str, Bytes)> =
-        words::categories(b).into_iter().map(|(c, bytes)| (words::category(c), bytes)).collect();
-    rows.push(("allocator slack", b.allocator));
-    rows.push(("driver and libraries", b.context));
+    let mut rows = words::parts(&e.breakdown);
     rows.retain(|(_, bytes)| *bytes > Bytes::ZERO);
     let sizes: Vec<Bytes> = rows.iter().map(|(_, bytes)| *bytes).collect();
     let unit = Unit::of(e.peak.device);

@@ -7,6 +7,20 @@ use memfit_engine::{
 };
 use memfit_graph::Bytes;
 
+/// Text without its styles.
+pub(crate) fn plain(text: &str) -> String {
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c == '\u{1b}' {
+            chars.by_ref().find(|c| *c == 'm');
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// Two convolutions, a head, the loss and the inputs, with the peak in backward.
 pub(crate) fn estimate() -> Estimate {
     let layers = vec![
@@ -25,7 +39,7 @@ pub(crate) fn estimate() -> Estimate {
     let mut breakdown =
         Breakdown { allocator: Bytes(3_000_320), context: Bytes(400 << 20), ..Breakdown::default() };
     for layer in &layers {
-        for (category, bytes) in crate::words::categories(&layer.at_peak) {
+        for (category, bytes) in layer.at_peak.categories() {
             breakdown.add(category, bytes);
         }
     }

@@ -85,6 +85,14 @@ pub(crate) fn verdict(v: Verdict) -> &'static str {
     }
 }
 
+/// In a sentence: `does not fit`.
+pub(crate) fn verdict_in_words(v: Verdict) -> &'static str {
+    match v {
+        Verdict::DoesNotFit => "does not fit",
+        fits => verdict(fits),
+    }
+}
+
 pub(crate) fn category(c: Category) -> &'static str {
     match c {
         Category::Parameter => "parameters",
@@ -108,19 +116,12 @@ pub(crate) fn category_key(c: Category) -> &'static str {
     }
 }
 
-/// The categories that re-add to allocated bytes, in the order of the step.
-pub(crate) fn categories(b: &Breakdown) -> [(Category, Bytes); 9] {
-    [
-        (Category::Parameter, b.parameters),
-        (Category::Buffer, b.buffers),
-        (Category::Gradient, b.gradients),
-        (Category::OptimizerState, b.optimizer),
-        (Category::Activation, b.activations),
-        (Category::ActivationGradient, b.activation_gradients),
-        (Category::Workspace, b.workspace),
-        (Category::Input, b.inputs),
-        (Category::Transient, b.transients),
-    ]
+/// All parts of a peak with their names, in the order in which they are shown; they re-add to device bytes.
+pub(crate) fn parts(b: &Breakdown) -> Vec<(&'static str, Bytes)> {
+    let mut parts: Vec<_> = b.categories().into_iter().map(|(c, bytes)| (category(c), bytes)).collect();
+    parts.push(("allocator slack", b.allocator));
+    parts.push(("driver and libraries", b.context));
+    parts
 }
 
 /// The plan in one line: `train · pytorch · fp32 · adam (foreach) · batch 32`, then whatever differs from the default.

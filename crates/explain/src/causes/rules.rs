@@ -1,9 +1,10 @@
 //! The rules. Each looks at a log and finds its cause, or nothing.
 
 use super::{Cause, Confidence, Finding};
-use crate::context::{Pass, Run};
+use crate::context::Run;
 use crate::message::{Kind, Message};
 use crate::{Log, Outcome};
+use memfit_engine::Phase;
 use memfit_graph::Bytes;
 
 /// All rules.
@@ -182,7 +183,7 @@ fn another_run(log: &Log) -> Option<Finding> {
 }
 
 fn optimizer_state(log: &Log) -> Option<Finding> {
-    let m = device(log).filter(|_| log.context.pass == Some(Pass::OptimizerStep))?;
+    let m = device(log).filter(|_| log.context.pass == Some(Phase::OptimizerStep))?;
     let text = "The optimizer asked: its state is made at the first step, after forward and backward have already fitted.";
     found(Cause::OptimizerState, Confidence::Likely, text.into(), vec![m.line])
 }
@@ -246,8 +247,8 @@ fn step_too_big(log: &Log) -> Option<Finding> {
     }
     let sure = if share >= 80 { Confidence::Certain } else { Confidence::Likely };
     let pass = match log.context.pass {
-        Some(Pass::Forward) => " in the forward pass",
-        Some(Pass::Backward) => " in the backward pass",
+        Some(Phase::Forward) => " in the forward pass",
+        Some(Phase::Backward) => " in the backward pass",
         _ => "",
     };
     let more = m.requested.map_or_else(String::new, |r| format!(" when {r} more were asked for"));

@@ -1,8 +1,8 @@
 //! A card: the answer, the parts of the peak as a bar, the step over time.
 
-use super::{COLOURS, STYLE, bar, escape, parts, scale, step};
+use super::{COLOURS, STYLE, bar, escape, scale, step};
 use crate::{Provenance, words};
-use memfit_engine::{Estimate, Verdict};
+use memfit_engine::Estimate;
 use memfit_graph::Bytes;
 use std::fmt::Write;
 
@@ -12,8 +12,11 @@ const MARGIN: u64 = 24;
 /// The card as a whole SVG document.
 pub fn card(e: &Estimate, from: &Provenance) -> String {
     let inner = WIDTH - 2 * MARGIN;
-    let shown: Vec<_> =
-        parts(&e.breakdown).into_iter().zip(COLOURS).filter(|((_, bytes), _)| *bytes > Bytes::ZERO).collect();
+    let shown: Vec<_> = words::parts(&e.breakdown)
+        .into_iter()
+        .zip(COLOURS)
+        .filter(|((_, bytes), _)| *bytes > Bytes::ZERO)
+        .collect();
     let legend_rows = shown.len().div_ceil(3) as u64;
     let step_top = 138 + legend_rows * 20;
     let height = step_top + 170;
@@ -45,12 +48,7 @@ pub fn card(e: &Estimate, from: &Provenance) -> String {
     );
     let note = match &e.fit {
         Some(fit) => {
-            let verdict = match fit.verdict {
-                Verdict::Fits => "fits",
-                Verdict::Tight => "tight",
-                Verdict::DoesNotFit => "does not fit",
-            };
-            format!("{verdict} on {}", fit.gpu)
+            format!("{} on {}", words::verdict_in_words(fit.verdict), fit.gpu)
         }
         None => format!("{} to {}", e.peak.device_low, e.peak.device_high),
     };

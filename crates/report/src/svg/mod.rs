@@ -15,7 +15,7 @@ use crate::words;
 use memfit_engine::Breakdown;
 use memfit_graph::Bytes;
 
-/// The colour of each part, in the order of [`parts`].
+/// The colour of each part, in the order of [`words::parts`].
 pub(crate) const COLOURS: [&str; 11] = [
     "#0072b2", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#e69f00", "#999999", "#f0e442", "#b8a24a",
     "#7f7f7f", "#4d4d4d",
@@ -24,15 +24,6 @@ pub(crate) const COLOURS: [&str; 11] = [
 /// The style that every picture has: text and background by the reader's preference.
 pub(crate) const STYLE: &str = ":root{color-scheme:light dark}text{font-family:system-ui,sans-serif;fill:#1b1b1b}.soft{fill:#5f5f5f}.back{fill:#fff;stroke:#d0d0d0}\
 .line{stroke:#8a8a8a}@media(prefers-color-scheme:dark){text{fill:#eee}.soft{fill:#aaa}.back{fill:#16181c;stroke:#3a3d44}.line{stroke:#777}}";
-
-/// All parts of a peak with their names, in the order in which they are drawn.
-pub(crate) fn parts(b: &Breakdown) -> Vec<(&'static str, Bytes)> {
-    let mut parts: Vec<_> =
-        words::categories(b).into_iter().map(|(c, bytes)| (words::category(c), bytes)).collect();
-    parts.push(("allocator slack", b.allocator));
-    parts.push(("driver and libraries", b.context));
-    parts
-}
 
 /// `part` of `whole` on `length` steps.
 pub(crate) fn scale(part: u64, whole: u64, length: u64) -> u64 {
@@ -66,7 +57,7 @@ pub(crate) fn bar(
 ) {
     use std::fmt::Write;
     let mut sum = 0;
-    for ((name, bytes), colour) in parts(b).into_iter().zip(COLOURS) {
+    for ((name, bytes), colour) in words::parts(b).into_iter().zip(COLOURS) {
         let (from, to) = (scale(sum, whole.0, width * 10), scale(sum + bytes.0, whole.0, width * 10));
         sum += bytes.0;
         if to > from {

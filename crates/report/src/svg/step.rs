@@ -1,7 +1,6 @@
 //! The step over time: memory held after each event, phases shaded, the peak marked.
 
 use super::{STYLE, scale};
-use crate::words;
 use memfit_engine::{Estimate, Event, EventKind, Phase};
 use std::fmt::Write;
 
@@ -52,7 +51,7 @@ pub(crate) fn drawing(out: &mut String, e: &Estimate, (x, y): (u64, u64), (width
             to - from
         );
         if to - from > 50 {
-            let name = words::phase(phase).replace('_', " ");
+            let name = phase.name();
             let _ = write!(
                 out,
                 "<text class=\"soft\" x=\"{}\" y=\"{}\" font-size=\"11\">{name}</text>",
@@ -84,7 +83,7 @@ pub fn step(e: &Estimate) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 720 220\" role=\"img\" aria-label=\"Memory held over one step; the peak is {} in {}\"><style>{STYLE}</style>",
         e.peak.allocated,
-        words::phase(e.peak.phase).replace('_', " ")
+        e.peak.phase.name()
     );
     drawing(&mut out, e, (0, 0), (720, 220));
     out.push_str("</svg>");

@@ -1,7 +1,7 @@
 //! Whether the step fits into the card that was named: the verdict, what is left or missing, and what failed.
 
 use super::flow;
-use super::style::{GOOD, HEAD, WARN};
+use super::style::{self, HEAD};
 use super::table::printable;
 use memfit_engine::{Estimate, Fit, Phase, Verdict};
 use memfit_graph::Bytes;
@@ -9,11 +9,6 @@ use memfit_graph::Bytes;
 /// Writes `Fit …`, where there is a card.
 pub(super) fn write(out: &mut String, e: &Estimate, width: usize) {
     let Some(fit) = &e.fit else { return };
-    let (style, verdict) = match fit.verdict {
-        Verdict::Fits => (GOOD, "fits"),
-        Verdict::Tight => (WARN, "tight"),
-        Verdict::DoesNotFit => (WARN, "does not fit"),
-    };
     let size = Bytes(fit.headroom().unsigned_abs());
     let (usable, reserved) = (fit.usable, fit.reserved);
     let room = match fit.verdict {
@@ -21,7 +16,8 @@ pub(super) fn write(out: &mut String, e: &Estimate, width: usize) {
         _ => format!("{reserved} of {usable} usable, {size} left"),
     };
     out.push_str(&format!(
-        "\n{HEAD}Fit{HEAD:#}   {style}{verdict}{style:#} on {}: {room}\n",
+        "\n{HEAD}Fit{HEAD:#}   {} on {}: {room}\n",
+        style::verdict(fit.verdict),
         printable(&fit.gpu)
     ));
     for line in notes(fit) {

@@ -61,7 +61,7 @@ fn headline(out: &mut String, e: &Estimate, width: usize) {
 
 /// Longest first: what to look at stands on top. Empty categories are left out.
 fn breakdown(out: &mut String, e: &Estimate, width: usize) {
-    let mut rows = words::categories(&e.breakdown).to_vec();
+    let mut rows = e.breakdown.categories().to_vec();
     rows.retain(|(_, bytes)| *bytes > Bytes::ZERO);
     rows.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let parts: Vec<Bytes> = rows.iter().map(|(_, bytes)| *bytes).collect();

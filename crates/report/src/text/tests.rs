@@ -4,17 +4,7 @@ use super::*;
 use crate::sample;
 
 fn plain(e: &Estimate, options: &Options) -> String {
-    let text = estimate(e, options);
-    let mut out = String::new();
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c == '\u{1b}' {
-            chars.by_ref().find(|c| *c == 'm');
-        } else {
-            out.push(c);
-        }
-    }
-    out
+    sample::plain(&estimate(e, options))
 }
 
 #[test]
