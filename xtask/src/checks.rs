@@ -53,7 +53,10 @@ const CHECKS: &[Check] = &[
     ("tidy", || list(&tidy::problems(&root())?)),
     ("dependencies", || list(&tree::problems()?)),
     ("clippy", || command(lint(cargo().args(["clippy", "--workspace", "--all-targets"])))),
-    ("clippy-wasm", || command(lint(portable(cargo().args(["clippy", "--target", setup::WASM]))))),
+    ("clippy-wasm", || {
+        setup::wasm()?;
+        command(lint(portable(cargo().args(["clippy", "--target", setup::WASM]))))
+    }),
     ("test", || tests(&["--workspace", "--no-fail-fast"])),
     ("validate", || tests(&["--package", "memfit-validate", "--features", "cpu"])),
     ("doc", || {
@@ -62,6 +65,7 @@ const CHECKS: &[Check] = &[
         command(&mut doc)
     }),
     ("wasm", || {
+        setup::wasm()?;
         let mut build = cargo();
         build.args(["build", "--profile", "quick", "--target", setup::WASM, "--package", "memfit-parity"]);
         Ok(one(command(&mut build)?.failed == 0 && lab::run("parity", &[])?))
