@@ -1,5 +1,5 @@
-//! How fast a log of one GiB is read: a healthy one, one that prints its memory in every line, one whose run survived a failure at its
-//! beginning, and one full of allocator warnings.
+//! How fast a log of one GiB is read: a healthy one, ones whose every line matches, one line without an end, progress bars, allocator
+//! dumps of millions of chunks, and runs that survive a failure, or one after the other.
 
 #![allow(missing_docs)]
 
@@ -36,6 +36,9 @@ fn scan(c: &mut Criterion) {
     let reading =
         "Epoch: [3] [1200/5004] eta: 0:10:00 lr: 0.0003 loss: 0.4321 (0.5) time: 0.31 max mem: 5432\n";
     let other = "W0501 12:00:00.123456 4242 loader.cc:77] [worker 3] fetched shard [17] of bucket a\n";
+    let bar = "\rEpoch 3:  37%|####      | 7412/20000 [02:11<03:40, 57.1it/s, loss=0.4321, gpu_mem=5432]";
+    let chunk = "2024-05-01 12:00:00.123456: I tensorflow/core/common_runtime/bfc_allocator.cc:1066] InUse at 7f1c9e000000 of size 2359296 next 95\n";
+    let survived = format!("{failure}skipped\n{}", plain.repeat(4));
     let warning = "2024-05-01 12:00:00.123456: W tensorflow/core/framework/cpu_allocator_impl.cc:82] Allocation of 411041792 exceeds 10% of free system memory.\n";
     let mut group = c.benchmark_group("scan one GiB");
     group.sample_size(10).throughput(Throughput::Bytes(GIB));
@@ -45,6 +48,11 @@ fn scan(c: &mut Criterion) {
         ("a failure, then progress", failure, plain),
         ("a failure, then neither progress nor an end", failure, other),
         ("a warning in every line", "", warning),
+        ("a failure in every line", "", failure),
+        ("a failure after every few steps", "", &survived),
+        ("one line of failures", "", failure.trim_end()),
+        ("a progress bar that returns", "", bar),
+        ("an allocator's dump", failure, chunk),
     ] {
         group.bench_function(name, |b| b.iter(|| black_box(memfit_explain::read(log(first, line)))));
     }

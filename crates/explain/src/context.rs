@@ -1,6 +1,5 @@
 //! What stood around a failure: the Python frames above it, the step it was at, the batch that the run was started with.
 
-use aho_corasick::AhoCorasick;
 use memfit_engine::Phase;
 use regex_lite::Regex;
 use std::sync::OnceLock;
@@ -53,7 +52,6 @@ regex!(epoch, r"(?i)\bepoch[\s:=\[(#]*(\d+)");
 regex!(step, r"(?i)\b(?:step|iter|iteration|batch)[\s:=\[(#]*(\d+)");
 regex!(bar, r"(\d+)/\d+ \[");
 regex!(batch, r"(?i)batch[-_ ]?size['\x22]?\s*[:=]?\s*(\d+)");
-regex!(progress, r"(?i)\b(?:epoch|step|iter|iteration)\b[\s:=\[(#]*\d+|\d+/\d+ \[|\d(?:it/s|s/it|ms/step)");
 regex!(
     reading_of,
     r"(?i)\b(?:max[ _]?mem(?:ory)?|gpu[ _]?mem(?:ory)?|mem(?:ory)?|memory_allocated|cuda[ _]mem|vram)(?:[ _](?:used|allocated|reserved|usage))?\s*[:=]\s*(\d+(?:\.\d+)?)\s?([KMGT]?i?B?)\b"
@@ -80,50 +78,11 @@ pub(crate) const READINGS: &[&str] = &[
 
 /// The memory that a line prints, in KiB where it has a unit, else in thousandths of its own.
 pub(crate) fn reading(line: &str) -> Option<u64> {
-    if !READINGS.iter().any(|r| line.contains(r)) {
-        return None;
-    }
     let found = reading_of().captures(line)?;
     let (number, unit) = (found.get(1)?.as_str(), found.get(2).map_or("", |u| u.as_str()));
     let sized =
         if unit.is_empty() || unit == "B" { format!("{number}KB") } else { format!("{number}{unit}") };
     crate::size::size(&sized).map(|b| b.0 >> 10)
-}
-
-/// Finds lines of progress quickly.
-pub(crate) struct Progress(&'static AhoCorasick);
-
-impl Progress {
-    pub(crate) fn new() -> Progress {
-        static NEEDLES: OnceLock<AhoCorasick> = OnceLock::new();
-        let needles = ["poch", "tep", "ter", "it/s", "s/it", "["];
-        Progress(NEEDLES.get_or_init(|| {
-            AhoCorasick::new(needles).unwrap_or_else(|_| unreachable!("the needles are constants"))
-        }))
-    }
-
-    /// Whether a line says that a step was done.
-    pub(crate) fn is_progress(&self, line: &[u8]) -> bool {
-        line.len() < 4096 && self.0.is_match(line) && progress().is_match(&String::from_utf8_lossy(line))
-    }
-}
-
-/// Whether a line says that a process has ended for a failure.
-pub(crate) fn is_end(line: &[u8]) -> bool {
-    const ENDS: [&str; 8] = [
-        "ChildFailedError",
-        "Aborted",
-        "core dumped",
-        "srun: error",
-        "terminate called",
-        "exitcode",
-        "exit code",
-        "failed with error",
-    ];
-    line.len() < 4096 && {
-        let text = String::from_utf8_lossy(line);
-        ENDS.iter().any(|end| text.contains(end))
-    }
 }
 
 impl Context {
@@ -142,11 +101,11 @@ impl Context {
             for found in frame().captures_iter(traceback) {
                 context.frame(&found[1], &found[2]);
             }
-            for found in traceback
-                .lines()
-                .filter(|l| l.trim_start().starts_with("at::") || l.contains("optimizer.step("))
-            {
-                context.words(found);
+            for found in traceback.lines() {
+                if found.trim_start().starts_with("at::") || found.contains("optimizer.step(") {
+                    context.words(found);
+                }
+                context.code(found.trim_start());
             }
         }
         context.words(line);
@@ -185,8 +144,23 @@ impl Context {
         }
     }
 
+    /// What a line of code tells, where the function that it stands in has no telling name: a script's, a notebook's.
+    fn code(&mut self, line: &str) {
+        let calls = |name: &str| line.contains(name) && !line.starts_with("File \"");
+        if self.run.is_none_or(|run| run == Run::Training) {
+            if calls(".predict(") || calls(".generate(") {
+                self.run = Some(Run::Prediction);
+            } else if calls(".evaluate(") {
+                self.run = Some(Run::Validation);
+            }
+        }
+        if calls(".backward(") && self.pass.is_none_or(|pass| pass == Phase::Forward) {
+            self.pass = Some(Phase::Backward);
+        }
+    }
+
     /// What node names and lists of functions tell.
-    fn words(&mut self, line: &str) {
+    pub(crate) fn words(&mut self, line: &str) {
         let has = |word: &str| line.contains(word);
         if has("gradient_tape/")
             || has("gradients/")
@@ -216,15 +190,9 @@ impl Context {
     }
 }
 
-/// Adds what a line after the failure tells.
-pub(crate) fn follow(context: &mut Context, line: &str) {
-    if line.contains("_function")
-        || line.contains("{{node ")
-        || line.contains("[[node ")
-        || line.contains("Operator: op_name")
-    {
-        context.words(line);
-    }
+/// Whether a line after the failure tells what the program was doing.
+pub(crate) fn tells(line: &str) -> bool {
+    ["_function", "{{node ", "[[node ", "Operator: op_name"].iter().any(|word| line.contains(word))
 }
 
 #[cfg(test)]

@@ -8,11 +8,14 @@ mod causes;
 mod context;
 mod families;
 mod json;
+mod line;
 mod message;
 pub mod model;
 mod scan;
+mod shapes;
 mod size;
 mod text;
+mod words;
 
 pub use causes::{Cause, Confidence, Finding};
 pub use context::{Context, Run};

@@ -44,6 +44,9 @@ impl Kind {
     }
 }
 
+/// The detail of a driver's refusal that an allocator of a framework passed on.
+pub(crate) const ALLOCATOR: &str = "the allocator";
+
 /// Another process on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {

@@ -1,14 +1,19 @@
 //! Streams a log: finds the few lines that matter among gigabytes.
 //!
-//! A chunk is searched for the needles of all families at once; a line that holds one is read in full, and so are the lines
-//! that follow a failure, which explain it. What stands before a failure is looked up in the bytes still held. Memory is a
-//! chunk and what was found, whatever the log's size; a line longer than a chunk is read in parts.
+//! A chunk is searched for words that messages have ([`crate::words`]); a line that holds one is read in full, and so are the lines
+//! that follow a failure, which explain it. What stands before a failure is looked up in the bytes still held. A line is what
+//! ends in a line feed or, as progress bars do, in a carriage return; only the former are counted.
+//!
+//! Memory is a chunk and what was found, whatever the log's size, and so is the work on what a log repeats: a line that says what many
+//! before it said is counted; of a run that survives failure after failure the first failures and the last are kept, the last
+//! one of each chunk being found first and read then. A line longer than a chunk is read in parts.
 
-use crate::context::{self, Progress};
-use crate::families::{self, FAMILIES};
+use crate::families;
+use crate::line::{LINE, around, newlines, plain};
 use crate::message::Kind;
-use crate::{Log, context::Context};
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use crate::shapes::{Shape, Shapes};
+use crate::words::{Class, Words};
+use crate::{Log, context, context::Context};
 use std::io::{self, Read};
 use std::sync::OnceLock;
 
@@ -16,22 +21,32 @@ use std::sync::OnceLock;
 const CHUNK: usize = 1 << 20;
 /// Bytes kept from before, to look back in.
 const BEHIND: usize = 1 << 16;
-/// The longest line that is read; of a longer one this much around the needle.
-const LINE: usize = 1 << 13;
 /// Lines after a failure that may explain it: an allocator's dump has thousands, its summary stands at the end.
 const FOLLOWING: u64 = 20_000;
+/// Lines that are read in all because they follow a failure; after that many, only some after each.
+const FOLLOWED: u64 = 100_000;
+/// As many after each then.
+const FOLLOWING_LATE: u64 = 200;
 /// How many messages are kept.
 const MESSAGES: usize = 400;
+/// How many failures that were survived are kept, the last not counted.
+const EPISODES: u32 = 64;
 /// How many readings are kept; of more, every second.
-const READINGS: usize = 4096;
+const READINGS: usize = 1024;
 /// Lines of progress after a failure that settle that the run went on.
 const WENT_ON: u64 = 64;
 /// Lines after a failure in which progress or an end is looked for.
 const WATCHED: u64 = 100_000;
 /// Repetitions of a message whose following lines are still read.
 const REPETITIONS: u64 = 16;
+/// Lines of one shape that are read; more are only counted.
+const OFTEN: u16 = 64;
 /// Lines over which a message may be broken, by a terminal or a logger with a width.
 const BROKEN_OVER: u64 = 6;
+/// Lines after a failure that are kept for its context.
+const TELLING: usize = 64;
+/// How much of a message is quoted.
+const QUOTED: usize = 300;
 
 /// Reads a log to its end.
 ///
@@ -45,24 +60,21 @@ pub fn read(mut reader: impl Read) -> io::Result<Log> {
             let keep = start.saturating_sub(BEHIND);
             buffer.copy_within(keep..end, 0);
             (start, end) = (start - keep, end - keep);
-            if buffer.len() == end {
-                // One line fills all of it: what was read of it so far is taken as a line.
-                scan.lines(&buffer[..end], start);
-                buffer.copy_within(end - BEHIND..end, 0);
-                (start, end) = (BEHIND, BEHIND);
-            }
         }
         let count = match reader.read(&mut buffer[end..]) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             read => read?,
         };
+        let last = memchr::memrchr2(b'\n', b'\r', &buffer[end..end + count]).map(|at| end + at + 1);
         end += count;
-        let whole = match (count, memchr::memrchr(b'\n', &buffer[start..end])) {
+        let whole = match (count, last) {
             (0, _) => end,
-            (_, Some(newline)) => start + newline + 1,
+            (_, Some(last)) => last,
+            // One line fills all of it: most of that is read, the rest with what comes.
+            (_, None) if buffer.len() - end < CHUNK / 2 => end.saturating_sub(LINE).max(start),
             (_, None) => continue,
         };
-        scan.lines(&buffer[..whole], start);
+        scan.lines(&buffer[..end], start, whole);
         start = whole;
         if count == 0 {
             return Ok(scan.finish());
@@ -71,168 +83,267 @@ pub fn read(mut reader: impl Read) -> io::Result<Log> {
 }
 
 struct Scan {
-    needles: &'static AhoCorasick,
-    progress: Progress,
+    words: &'static Words,
+    shapes: Shapes,
     log: Log,
-    /// How many more lines are read whole.
+    /// Whether a failure was seen, and whether a message that makes the rest of interest.
+    failed: bool,
+    watching: bool,
+    /// How many more lines are read whole, and how many were.
     following: u64,
+    followed: u64,
     stride: u64,
     seen_readings: u64,
     /// Lines since the last failure in which progress or an end was looked for.
     watched: u64,
     /// A message that may go on below: its place, its text so far, and the last line that may belong to it.
     broken: Option<(usize, String, u64)>,
+    /// Failures that were survived so far.
+    episode: u32,
+    /// The last failure of this chunk that is read when the chunk is at its end: where it is, and the lines before it.
+    deferred: Option<(usize, u64)>,
+    /// Whether the next line is such a failure.
+    resumes: bool,
+    /// What stood before the failure, its own line, and what told more of it below.
+    before: Vec<u8>,
+    first: String,
+    telling: Vec<String>,
     /// Whether the last line had no end yet.
     open: bool,
 }
 
 impl Scan {
     fn new() -> Scan {
-        static NEEDLES: OnceLock<AhoCorasick> = OnceLock::new();
-        let needles = NEEDLES.get_or_init(|| {
-            let needles = FAMILIES.iter().flat_map(|f| f.needles).chain(context::READINGS);
-            let dense = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(needles);
-            dense.unwrap_or_else(|_| unreachable!("the needles are constants"))
-        });
-        let progress = Progress::new();
+        static WORDS: OnceLock<Words> = OnceLock::new();
         Scan {
-            needles,
-            progress,
+            words: WORDS.get_or_init(Words::new),
+            shapes: Shapes::new(),
             log: Log::default(),
+            failed: false,
+            watching: false,
             following: 0,
+            followed: 0,
             stride: 1,
             seen_readings: 0,
             watched: 0,
             broken: None,
+            episode: 0,
+            deferred: None,
+            resumes: false,
+            before: Vec::new(),
+            first: String::new(),
+            telling: Vec::new(),
             open: false,
         }
     }
 
-    /// Reads the lines of `bytes[from..]`; what is before stays to look back in. [`Log::lines`] counts line ends meanwhile.
-    fn lines(&mut self, bytes: &[u8], from: usize) {
+    /// Reads the lines of `bytes[from..to]`; what is before stays to look back in, and a line may go on after. [`Log::lines`]
+    /// counts line ends meanwhile.
+    fn lines(&mut self, bytes: &[u8], from: usize, to: usize) {
         let mut at = from;
-        while at < bytes.len() {
-            let hit = if self.following > 0 || self.watches() {
-                at
-            } else {
-                match self.needles.find(&bytes[at..]) {
-                    Some(found) => at + found.start(),
-                    None => break,
-                }
-            };
-            let start = memchr::memrchr(b'\n', &bytes[at..hit]).map_or(at, |n| at + n + 1);
-            let end = memchr::memchr(b'\n', &bytes[hit..]).map_or(bytes.len(), |n| hit + n);
+        while at < to {
+            let all = self.following > 0 || self.watches();
+            let hit = if all { Some(at) } else { self.words.next(bytes, at) };
+            let Some(hit) = hit.filter(|hit| *hit < to) else { break };
+            let (start, end) = around(bytes, at, hit);
             self.log.lines += newlines(&bytes[at..start]);
-            self.line(bytes, start, end, hit - start);
-            self.log.lines += u64::from(end < bytes.len());
-            at = end + 1;
+            self.line(bytes, start, end);
+            at = match bytes.get(end) {
+                Some(b'\n') => {
+                    self.log.lines += 1;
+                    end + 1
+                }
+                Some(b'\r') => end + 1,
+                _ => end,
+            };
         }
-        self.log.lines += bytes.get(at..).map_or(0, newlines);
-        self.open = bytes.last().is_some_and(|last| *last != b'\n');
+        self.log.lines += bytes.get(at..to).map_or(0, newlines);
+        if to > from {
+            self.open = bytes[to - 1] != b'\n';
+        }
+        if let Some((at, lines)) = self.deferred.take() {
+            self.log.lines = lines;
+            self.resumes = true;
+            self.lines(bytes, at, to);
+        }
     }
 
     /// Whether the end of the run is still open after a failure, so that every line is looked at.
     fn watches(&self) -> bool {
         let log = &self.log;
-        let settled = log.progress_after >= WENT_ON || log.died_after || self.watched >= WATCHED;
-        !settled && log.messages.iter().any(|m| m.kind != Kind::Taken)
+        self.watching && log.progress_after < WENT_ON && !log.died_after && self.watched < WATCHED
     }
 
-    fn line(&mut self, bytes: &[u8], start: usize, end: usize, hit: usize) {
-        let whole = &bytes[start..end];
+    /// Whether the run made steps after the last failure and did not end for it.
+    fn went_on(&self) -> bool {
+        self.failed && self.log.progress_after >= 3 && !self.log.died_after
+    }
+
+    fn line(&mut self, bytes: &[u8], start: usize, end: usize) {
+        let line = &bytes[start..end];
+        if self.following > 0
+            && let Some(free) = families::dumped(line)
+        {
+            for message in self.log.messages.iter_mut().rev().take(8) {
+                message.largest_free = message.largest_free.max(free);
+            }
+            return;
+        }
+        let place = self.shapes.place(self.words, line);
+        let known = *self.shapes.at(place);
+        let class = known.class;
         if self.watches() {
             self.watched += 1;
-            self.log.progress_after += u64::from(self.progress.is_progress(whole));
-            self.log.died_after |= context::is_end(whole);
+            self.log.progress_after += u64::from(class.progress);
+            self.log.died_after |= class.end;
         }
         let following = self.following > 0;
         self.following = self.following.saturating_sub(1);
-        let Some(first) = self.needles.find(whole) else {
-            if following {
-                self.read_line(whole, hit, &bytes[..start]);
+        self.followed += u64::from(following);
+        if class.families == 0 {
+            if following || class.reading && self.wants_reading() {
+                self.part(bytes, (start, end), class, following);
             }
             return;
-        };
-        // What only prints the memory used so far is taken as often as it is kept.
-        let messages = self.needles.patterns_len() - context::READINGS.len();
-        if !following
-            && self.needles.find_overlapping_iter(whole).all(|found| found.pattern().as_usize() >= messages)
-        {
-            self.seen_readings += 1;
-            if self.log.failure().is_some() || !self.seen_readings.is_multiple_of(self.stride) {
-                return;
+        }
+        let often = Some(known).filter(|known| known.times >= OFTEN);
+        let another = self.went_on() && often.is_some_and(|known| known.failure);
+        let counts = |known: &Shape| known.message.is_none() || known.episode == self.episode;
+        if self.deferred.is_some() || another && self.is_late() {
+            self.defer(bytes, start, end, class, often.map(|known| known.failure));
+        } else if let Some(known) = often.filter(counts).filter(|_| !another && !self.resumes) {
+            if let Some(message) = known.message.and_then(|at| self.log.messages.get_mut(usize::from(at))) {
+                message.count += 1;
             }
+            if known.failure {
+                self.failed_again();
+            }
+        } else {
+            let found = self.part(bytes, (start, end), class, following);
+            let shape = self.shapes.at(place);
+            shape.times = shape.times.saturating_add(1);
+            shape.message = found.and_then(|(at, _)| u16::try_from(at).ok());
+            shape.failure = found.is_some_and(|(_, failure)| failure);
+            shape.episode = self.episode;
         }
-        self.read_line(whole, first.start(), &bytes[..start]);
     }
 
-    fn read_line(&mut self, whole: &[u8], hit: usize, before: &[u8]) {
-        let around = &whole[hit.saturating_sub(LINE / 2)..whole.len().min(hit + LINE / 2)];
-        let plain = plain(around);
-        // A progress bar overwrites itself: what stands between two returns is a line of its own.
-        for part in plain.split('\r').filter(|part| !part.trim().is_empty()) {
-            self.part(part.trim(), before);
+    /// Whether so many failures were survived that only the last of a chunk is read.
+    fn is_late(&self) -> bool {
+        !self.resumes && (self.episode >= EPISODES || self.log.messages.len() > MESSAGES / 2)
+    }
+
+    /// Remembers a failure instead of reading it, if it is the first of another episode.
+    fn defer(&mut self, bytes: &[u8], start: usize, end: usize, class: Class, known: Option<bool>) {
+        let failure = known.unwrap_or_else(|| {
+            let text = plain(&bytes[start..end]);
+            families::parse(text.trim(), class.families).is_some_and(|m| m.kind.is_failure())
+        });
+        if failure {
+            if self.went_on() {
+                self.deferred = Some((start, self.log.lines));
+            }
+            self.failed_again();
         }
     }
 
-    fn part(&mut self, line: &str, before: &[u8]) {
+    fn failed_again(&mut self) {
+        self.log.progress_after = 0;
+        self.log.died_after = false;
+        self.watched = 0;
+    }
+
+    /// Whether this reading is one of those that are kept; of many, every second, fourth…
+    fn wants_reading(&mut self) -> bool {
+        self.seen_readings += 1;
+        !self.failed && self.seen_readings.is_multiple_of(self.stride)
+    }
+
+    /// Reads a line in full: its message's place and whether it is a failure, if it has one.
+    fn part(
+        &mut self,
+        bytes: &[u8],
+        (start, end): (usize, usize),
+        class: Class,
+        following: bool,
+    ) -> Option<(usize, bool)> {
+        let text = plain(&bytes[start..end]);
+        let line = text.trim();
         let number = self.log.lines + 1;
-        if self.following > 0 {
+        if following {
             for message in self.log.messages.iter_mut().rev().take(8) {
                 families::follow(message, line);
             }
-            context::follow(&mut self.log.context, line);
+            if self.telling.len() < TELLING && context::tells(line) {
+                self.telling.push(line.to_owned());
+            }
         }
-        if self.log.failure().is_none()
+        if class.reading
+            && !self.failed
             && let Some(reading) = context::reading(line)
         {
             self.reading(number, reading);
         }
-        let Some(mut message) = families::parse(line) else { return self.continues(number, line) };
+        let message = if class.families == 0 { None } else { families::parse(line, class.families) };
+        let Some(mut message) = message else {
+            self.continues(number, line);
+            return None;
+        };
         message.line = number;
-        message.text = line.chars().take(300).collect();
-        if message.kind.is_failure() {
-            if self.log.went_on() {
+        message.text = line.chars().take(QUOTED).collect();
+        let failure = message.kind.is_failure();
+        if failure {
+            let another = self.went_on() || self.resumes;
+            if another && !self.is_late() && !self.resumes {
                 // That one was survived; this one is another.
                 self.log.survived = self.log.messages.len();
+            } else if another {
+                self.log.messages.truncate(self.log.survived);
             }
-            if self.log.survived == self.log.messages.len() || self.log.failure().is_none() {
-                let tail = &before[before.len().saturating_sub(BEHIND)..];
-                self.log.context = Context::before(&plain(tail), line);
+            if another || !self.failed {
+                self.episode += u32::from(another);
+                self.before = bytes[start.saturating_sub(BEHIND)..start].to_vec();
+                line.clone_into(&mut self.first);
+                self.telling.clear();
             }
-            self.log.progress_after = 0;
-            self.log.died_after = false;
-            self.watched = 0;
+            self.failed = true;
+            self.resumes = false;
+            self.failed_again();
         }
+        self.watching |= message.kind != Kind::Taken;
         let survived = self.log.survived;
         let messages = &mut self.log.messages;
-        let place = messages.iter().skip(survived).position(|m| m.repeats(&message)).map(|n| n + survived);
-        match place {
+        let same = messages.iter().skip(survived).position(|m| m.repeats(&message)).map(|n| n + survived);
+        let follow = if self.followed < FOLLOWED { FOLLOWING } else { FOLLOWING_LATE };
+        match same {
             Some(first) => {
                 messages[first].absorb(message);
                 if messages[first].count <= REPETITIONS {
-                    self.following = FOLLOWING;
+                    self.following = follow;
                 }
+                Some((first, failure))
             }
             None if messages.len() < MESSAGES => {
                 self.broken = Some((messages.len(), line.to_owned(), number + BROKEN_OVER));
                 messages.push(message);
-                self.following = FOLLOWING;
+                self.following = follow;
+                Some((messages.len() - 1, failure))
             }
-            None => {}
+            None => Some((MESSAGES, failure)),
         }
     }
 
     /// Reads a line as the rest of the message before it, where that one may be broken.
     fn continues(&mut self, number: u64, line: &str) {
         let Some((place, text, last)) = &mut self.broken else { return };
-        if number > *last {
+        if number > *last || text.len() > LINE {
             self.broken = None;
             return;
         }
         text.push(' ');
         text.push_str(line);
-        if let (Some(message), Some(whole)) = (self.log.messages.get_mut(*place), families::parse(text))
+        if let (Some(message), Some(whole)) =
+            (self.log.messages.get_mut(*place), families::parse(text, u8::MAX))
             && message.family == whole.family
             && message.kind == whole.kind
         {
@@ -254,37 +365,21 @@ impl Scan {
 
     fn finish(mut self) -> Log {
         self.log.lines += u64::from(self.open);
+        if self.failed {
+            self.log.context = Context::before(&plain(&self.before), &self.first);
+            for line in &self.telling {
+                self.log.context.words(line);
+            }
+        }
         self.log
     }
-}
-
-fn newlines(bytes: &[u8]) -> u64 {
-    memchr::memchr_iter(b'\n', bytes).count() as u64
-}
-
-/// Text without the sequences that colour it.
-fn plain(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    if !text.contains('\u{1b}') {
-        return text.into_owned();
-    }
-    let mut plain = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '\u{1b}' if chars.next_if_eq(&'[').is_some() => {
-                while chars.next().is_some_and(|c| !c.is_ascii_alphabetic()) {}
-            }
-            '\u{1b}' => {}
-            c => plain.push(c),
-        }
-    }
-    plain
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Run;
+    use memfit_graph::Bytes;
 
     const FAILURE: &str =
         "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.92 GiB total capacity)";
@@ -313,5 +408,46 @@ mod tests {
         );
         let log = log.replace("\u{1b}[1m", "");
         assert_eq!(read(log.as_bytes()).unwrap().messages.len(), 1);
+    }
+
+    /// Failures that were survived, over many chunks: the first are kept and the last, which it died of.
+    #[test]
+    fn of_many_failures_the_last_is_read() {
+        let steps: String = (0..6).map(|i| format!("step {i} loss 0.5\n")).collect();
+        let mut log = format!("{FAILURE}\n{steps}").repeat(10_000);
+        let lines = log.lines().count() as u64;
+        log.push_str("Traceback (most recent call last):\n  File \"t.py\", line 1, in validate\n");
+        log.push_str(&FAILURE.replace("20.00", "77.00"));
+        let read = read(log.as_bytes()).unwrap();
+        assert_eq!(read.failure().map(|m| (m.line, m.requested)), Some((lines + 3, Some(Bytes::mib(77)))));
+        assert_eq!((read.context.run, read.lines), (Some(Run::Validation), lines + 3));
+        assert!(read.messages.len() <= MESSAGES);
+    }
+
+    #[test]
+    fn a_dump_of_any_length_is_read_to_its_summary() {
+        let mut log = String::from(
+            "W bfc_allocator.cc:1] Allocator (GPU_0_bfc) ran out of memory trying to allocate 392.00MiB (rounded to 411041792)requested by op Conv2D\n",
+        );
+        for i in 0..50_000 {
+            let word = if i == 40_000 { "Free " } else { "InUse" };
+            log.push_str(&format!(
+                "I bfc_allocator.cc:2] {word} at 7f{i:x} of size {} next {i}\n",
+                256 * (i % 9 + 1)
+            ));
+        }
+        log.push_str("Limit:      8000000000\nInUse:      7900000000\n");
+        let read = read(log.as_bytes()).unwrap();
+        let failure = read.failure().unwrap();
+        assert_eq!((failure.limit, failure.largest_free), (Some(Bytes(8_000_000_000)), Some(Bytes(256 * 5))));
+    }
+
+    #[test]
+    fn a_failure_within_a_very_long_line_is_found() {
+        for at in [0, LINE - 30, CHUNK, CHUNK + BEHIND - LINE - 40, 2 * CHUNK + 77] {
+            let log = format!("{}{FAILURE}{}", "x".repeat(at), "y".repeat(3 * CHUNK));
+            let read = read(log.as_bytes()).unwrap();
+            assert_eq!(read.failure().and_then(|m| m.requested), Some(Bytes::mib(20)), "{at}");
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! What is said of a log, for people.
 
 use crate::model::Beside;
-use crate::{Log, Outcome};
+use crate::{Confidence, Kind, Log, Outcome};
 use std::fmt::Write;
 
 /// Text of at most `width` columns, but for the lines of the log itself.
 pub fn text(log: &Log, beside: Option<&Beside>, width: usize) -> String {
     let mut out = String::new();
     let headline = match log.outcome() {
+        Outcome::OutOfMemory if only_possible(log) => "Memory may have run out.",
         Outcome::OutOfMemory => "Memory ran out.",
         Outcome::Recovered => "Memory ran out, and the run went on.",
         Outcome::NoFailure => "Nothing in this log says that memory ran out.",
@@ -41,6 +42,12 @@ pub fn text(log: &Log, beside: Option<&Beside>, width: usize) -> String {
         }
     }
     out
+}
+
+/// Whether the log shows an end that want of memory is but one reason for: a signal, a library that did not start.
+fn only_possible(log: &Log) -> bool {
+    let told = log.failure().is_some_and(|m| matches!(m.kind, Kind::Start | Kind::HostKill));
+    told && log.findings().iter().all(|f| f.confidence == Confidence::Possible)
 }
 
 fn wrap(out: &mut String, text: &str, indent: &str, width: usize) {

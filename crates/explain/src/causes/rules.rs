@@ -2,7 +2,7 @@
 
 use super::{Cause, Confidence, Finding};
 use crate::context::Run;
-use crate::message::{Kind, Message};
+use crate::message::{ALLOCATOR, Kind, Message};
 use crate::{Log, Outcome};
 use memfit_engine::Phase;
 use memfit_graph::Bytes;
@@ -47,7 +47,12 @@ fn percent(part: Bytes, whole: Bytes) -> u64 {
 }
 
 fn context_start(log: &Log) -> Option<Finding> {
-    let m = log.failure().filter(|m| m.kind == Kind::Start && m.family != "library")?;
+    let m = log.failure()?;
+    // The driver's bare refusal while PyTorch starts (torch/cuda/__init__.py).
+    let starts = m.kind == Kind::Driver && log.context.frames.iter().any(|f| f == "_lazy_init");
+    if !starts && (m.kind != Kind::Start || m.family == "library") {
+        return None;
+    }
     let text = "The driver could not make a context, which needs a few hundred MiB before any tensor: other processes hold the card.";
     found(Cause::ContextStart, Confidence::Certain, text.into(), vec![m.line])
 }
@@ -100,6 +105,15 @@ fn preallocation(log: &Log) -> Option<Finding> {
 
 fn other_process(log: &Log) -> Option<Finding> {
     let m = device(log)?;
+    // Before a first step this process holds its weights alone.
+    if m.kind == Kind::Driver
+        && m.requested.is_none()
+        && log.context.run == Some(Run::Building)
+        && log.context.step.is_none()
+    {
+        let text = "The driver refused when the model was moved to the device, before any step: something else may hold the card.";
+        return found(Cause::OtherProcess, Confidence::Possible, text.into(), vec![m.line]);
+    }
     let others: Bytes = m.others.iter().map(|p| p.bytes).sum();
     if let Some(capacity) = m.capacity
         && percent(others, capacity) >= 10
@@ -128,6 +142,10 @@ fn other_process(log: &Log) -> Option<Finding> {
 
 fn single_tensor(log: &Log) -> Option<Finding> {
     let m = device(log)?;
+    if let (Some(requested), Some("larger than a buffer may be")) = (m.requested, m.detail.as_deref()) {
+        let text = format!("{requested} were asked for at once, more than the device gives to one buffer.");
+        return found(Cause::SingleTensor, Confidence::Certain, text, vec![m.line]);
+    }
     let (requested, capacity) = (m.requested?, capacity(log, m));
     match capacity {
         Some(capacity) if requested > capacity => {
@@ -237,8 +255,19 @@ fn step_too_big(log: &Log) -> Option<Finding> {
         return found(Cause::StepTooBig, Confidence::Likely, text, vec![m.line]);
     }
     let (Some(held), Some(capacity)) = (m.allocated, capacity(log, m)) else {
-        let requested = m.requested.filter(|_| m.reserved.is_none() && m.capacity.is_none())?;
-        let text = format!("{requested} more were asked for; the log does not say what was held already.");
+        if m.reserved.is_some() || m.capacity.is_some() {
+            return None;
+        }
+        let text = match (m.requested, log.context.pass) {
+            (Some(asked), _) => {
+                format!("{asked} more were asked for; the log does not say what was held already.")
+            }
+            (None, Some(pass)) if m.detail.as_deref() == Some(ALLOCATOR) => format!(
+                "It was in the {} pass; the log does not say what was held and asked for.",
+                pass.name()
+            ),
+            (None, _) => return None,
+        };
         return found(Cause::StepTooBig, Confidence::Possible, text, vec![m.line]);
     };
     let share = percent(held, capacity);

@@ -1,10 +1,23 @@
-//! The driver and runtimes: `CUDA error: out of memory`, `CUDA_ERROR_OUT_OF_MEMORY`, HIP's, and programs that report them in words
-//! of their own (ONNX Runtime's arena and CUDA provider, CuPy, TensorRT, ggml, MXNet's src/storage, PaddlePaddle's
-//! paddle/fluid/memory/allocation, Julia's CUDA.jl, Triton).
+//! The driver and runtimes, and programs that report them in words of their own.
+//!
+//! | wording | from |
+//! |---|---|
+//! | `CUDA error: out of memory`, `CUDA_ERROR_OUT_OF_MEMORY`, `cudaErrorMemoryAllocation` | CUDA 9 to 13, as PyTorch, TensorFlow and Numba print them |
+//! | `hipErrorOutOfMemory`, `hipErrorMemoryAllocation` | HIP 3 to 6 |
+//! | `UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY`, `PI_ERROR_OUT_OF_RESOURCES` | oneAPI 2023 to 2025 |
+//! | `Failed to allocate memory for requested buffer of size N`, `is smaller than requested bytes of` | ONNX Runtime 1.4 to 1.22, core/framework/bfc_arena.cc |
+//! | `Out of memory allocating N bytes (allocated so far: N bytes)` | CuPy 7 to 13, cupy/cuda/memory.pyx |
+//! | `Requested amount of GPU memory (N bytes) could not be allocated`, `Cuda Runtime (out of memory)` | TensorRT 7 to 10 |
+//! | `cudaMalloc failed: out of memory` | MXNet 1.x, src/storage; ggml of 2023 to 2025, ggml-cuda |
+//! | `Out of memory error on GPU N. Cannot allocate N memory` | PaddlePaddle 1.8 to 3.0, paddle/fluid/memory/allocation |
+//! | `Out of GPU memory trying to allocate N` | CUDA.jl 1 to 5 |
+//! | `Check failed: error == cudaSuccess (2 vs. 0)  out of memory`, `CUDA Error: out of memory` | Caffe 1.0, Darknet of 2018 |
+//! | `No available memory for the cache blocks`, `Free memory on device (N/N) on startup` | vLLM 0.2 to 0.10 |
 
 use super::{Family, is_talk};
 use crate::message::{Kind, Message};
-use crate::size::{after, before, count_after};
+use crate::size::{after, before, count_after, size};
+use memfit_graph::Bytes;
 
 pub(super) const FAMILY: Family = Family {
     needles: &[
@@ -28,6 +41,13 @@ pub(super) const FAMILY: Family = Family {
         "Cuda Runtime (out of memory)",
         "CL_OUT_OF_RESOURCES",
         "VK_ERROR_OUT_OF_DEVICE_MEMORY",
+        "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+        "PI_ERROR_OUT_OF_RESOURCES",
+        "CUDA Error: out of memory",
+        "cudaSuccess (2 vs. 0)",
+        "No available memory for the cache blocks",
+        "on startup is less than desired GPU memory",
+        "Invalid buffer size:",
     ],
     parse,
     follow: super::nothing,
@@ -77,6 +97,34 @@ fn parse(line: &str) -> Option<Message> {
         message.requested = count_after(line, "GPU memory (");
         message.detail = Some("TensorRT".into());
         return has("could not be allocated").then_some(message);
+    }
+    // vLLM: vllm/v1/worker and vllm/worker/worker.py.
+    if has("on startup is less than desired GPU memory") {
+        message.kind = Kind::DeviceAllocation;
+        message.free = line.split("on device").nth(1).and_then(|rest| {
+            let (free, whole) = rest.split_once('(')?.1.split_once('/')?;
+            message.capacity = size(whole);
+            size(free).or_else(|| size(&format!("{free} GiB")))
+        });
+        message.in_use = Some(Bytes::ZERO);
+        message.detail = Some("vLLM".into());
+        return Some(message);
+    }
+    if has("No available memory for the cache blocks") {
+        message.kind = Kind::DeviceAllocation;
+        message.detail = Some("vLLM: the weights leave no room for the cache".into());
+        return (!is_talk(line)).then_some(message);
+    }
+    // Metal refuses a buffer that is longer than `maxBufferLength`, whatever is free (ATen/mps/MPSAllocator.mm).
+    if has("Invalid buffer size:") {
+        message.family = "pytorch";
+        message.kind = Kind::DeviceAllocation;
+        message.requested = after(line, "Invalid buffer size:");
+        message.detail = Some("larger than a buffer may be".into());
+        return message.requested.is_some().then_some(message);
+    }
+    if has("cudaSuccess (2 vs. 0)") && !has("out of memory") {
+        return None;
     }
     if has("cudaMalloc failed: out of memory") {
         message.requested = after(line, "allocating");

@@ -1,6 +1,7 @@
 //! Libraries that cannot make their handle: cuBLAS, cuDNN, cuSOLVER, cuFFT, NCCL. `ALLOC_FAILED` is want of memory in so many
 //! words; `NOT_INITIALIZED` and `INTERNAL_ERROR` of a first call mostly are, since the handle is made when the framework has
-//! taken the card (PyTorch: ATen/cuda/Exceptions.h; TensorFlow: stream_executor/cuda/cuda_dnn.cc, cuda_blas.cc).
+//! taken the card (PyTorch 1.0 to 2.8: ATen/cuda/Exceptions.h; TensorFlow 1.0 to 2.19: stream_executor/cuda/cuda_dnn.cc,
+//! cuda_blas.cc; NCCL 2.4 to 2.27: `Cuda failure 2 'out of memory'`, src/include/checks.h; rocBLAS and MIOpen of ROCm 4 to 6).
 
 use super::{Family, is_talk};
 use crate::message::{Kind, Message};
@@ -16,6 +17,7 @@ pub(super) const FAMILY: Family = Family {
         "cuDNN failed to initialize",
         "rocblas_status_memory_error",
         "miopenStatusAllocFailed",
+        "was unable to find an engine to execute this computation",
     ],
     parse,
     follow: super::nothing,
@@ -36,6 +38,9 @@ fn parse(line: &str) -> Option<Message> {
         None if line.contains("CUFFT_ALLOC_FAILED") => "CUFFT_ALLOC_FAILED".into(),
         None if line.contains("out of memory'") => "NCCL out of memory".into(),
         None if line.contains("cuDNN failed to initialize") => "CUDNN_STATUS_NOT_INITIALIZED".into(),
+        // What cuDNN's v8 interface says when each engine's scratch memory was refused, among other reasons
+        // (ATen/native/cudnn/Conv_v8.cpp).
+        None if line.contains("unable to find an engine") => "no engine could run".into(),
         None => "allocation failed".into(),
     };
     let making = ["Create", "create", "could not", "Could not", "failed to", "Failed to"]
@@ -43,8 +48,9 @@ fn parse(line: &str) -> Option<Message> {
         .any(|w| line.contains(w));
     let memory =
         status.ends_with("ALLOC_FAILED") || status == "NCCL out of memory" || status == "allocation failed";
-    let perhaps = (status.ends_with("NOT_INITIALIZED") || status.ends_with("INTERNAL_ERROR"))
-        && (making || line.contains("rror"));
+    let perhaps = status == "no engine could run"
+        || (status.ends_with("NOT_INITIALIZED") || status.ends_with("INTERNAL_ERROR"))
+            && (making || line.contains("rror"));
     (memory || perhaps).then(|| {
         let mut message = Message::new("library", Kind::Start);
         message.detail = Some(status);

@@ -28,13 +28,16 @@ pub(crate) struct Family {
 pub(crate) const FAMILIES: &[&Family] =
     &[&pytorch::FAMILY, &tensorflow::FAMILY, &xla::FAMILY, &libraries::FAMILY, &host::FAMILY, &cuda::FAMILY];
 
-/// The message on a line, if it speaks of memory.
-pub(crate) fn parse(line: &str) -> Option<Message> {
+/// The message on a line, if it speaks of memory; `among` has a bit for each family that may have written it.
+pub(crate) fn parse(line: &str, among: u8) -> Option<Message> {
     FAMILIES
         .iter()
-        .filter(|f| f.needles.iter().any(|needle| line.contains(needle)))
-        .find_map(|f| (f.parse)(line))
+        .enumerate()
+        .filter(|(i, f)| among >> i & 1 == 1 && f.needles.iter().any(|needle| line.contains(needle)))
+        .find_map(|(_, f)| (f.parse)(line))
 }
+
+pub(crate) use tensorflow::dumped;
 
 /// Adds what a line after a message says to it.
 pub(crate) fn follow(message: &mut Message, line: &str) {

@@ -9,7 +9,7 @@
 //! | 2.1 | `… GPU 0 has a total capacity of N of which N is free. Including non-PyTorch memory, this process has N memory in use. …` |
 
 use super::{Family, is_talk};
-use crate::message::{Kind, Message, Process};
+use crate::message::{ALLOCATOR, Kind, Message, Process};
 use crate::size::{after, before, size};
 use memfit_graph::Bytes;
 
@@ -32,7 +32,9 @@ pub(super) const FAMILY: Family = Family {
 
 fn parse(line: &str) -> Option<Message> {
     if line.contains("out of memory. Tried to allocate") {
-        return Some(caching(line));
+        let message = caching(line);
+        // A sentence may quote it; a message that is cut off has no number either.
+        return (message.requested.is_some() || !is_talk(line)).then_some(message);
     }
     if line.contains("backend out of memory (") {
         return Some(metal(line));
@@ -48,7 +50,9 @@ fn parse(line: &str) -> Option<Message> {
     if old {
         // THCGeneral.cpp makes the context; the other files allocate.
         let kind = if line.contains("THCGeneral") { Kind::Start } else { Kind::Driver };
-        return Some(Message::new("pytorch", kind));
+        let mut message = Message::new("pytorch", kind);
+        message.detail = line.contains("THCStorage").then(|| ALLOCATOR.to_owned());
+        return Some(message);
     }
     // C10_CUDA_DRIVER_CHECK (c10/cuda/driver_api.h): expandable segments map memory by the driver.
     if line.contains("CUDA driver error: out of memory") && !is_talk(line) {
@@ -130,7 +134,7 @@ fn follow(m: &mut Message, line: &str) {
         let unallocated = before(line, "is reserved by PyTorch but unallocated");
         m.reserved = unallocated.zip(m.allocated).map(|(unused, used)| unused + used);
     }
-    if m.others.is_empty() {
+    if m.others.is_empty() && (m.in_use.is_none() || line.contains("this process has")) {
         m.others = others(line);
     }
     set(
@@ -143,6 +147,18 @@ fn follow(m: &mut Message, line: &str) {
     set(&mut m.requested, value("Requested"));
     set(&mut m.capacity, value("Device limit"));
     set(&mut m.free, value("Free (according to CUDA)"));
+    itself(m);
+}
+
+/// In a container the driver's number of this process is not the one that it knows itself by, so that the message takes it for
+/// another. What holds as much as this one's allocator, and not beside it on the same card, is this one.
+fn itself(m: &mut Message) {
+    let (Some(capacity), Some(held)) = (m.capacity, m.reserved.or(m.allocated)) else { return };
+    if m.in_use.is_none()
+        && let Some(at) = m.others.iter().position(|p| p.bytes >= held && p.bytes + held > capacity)
+    {
+        m.in_use = Some(m.others.remove(at).bytes);
+    }
 }
 
 /// `Process 1234 has 10.00 GiB memory in use.`, as often as it stands there.

@@ -1,4 +1,4 @@
-//! TensorFlow 1 and 2: core/framework/op_kernel.cc and core/kernels (`OOM when allocating tensor`), core/common_runtime/bfc_allocator.cc
+//! TensorFlow 1.0 to 2.19 and Keras 2 and 3 on it: core/framework/op_kernel.cc and core/kernels (`OOM when allocating tensor`), core/common_runtime/bfc_allocator.cc
 //! (`ran out of memory trying to allocate`, its dump and statistics), gpu_cudamallocasync_allocator.cc, stream_executor's
 //! cuda_driver.cc (`failed to allocate … from device`), gpu_device.cc (`Created device … with N MB memory`).
 //!
@@ -8,7 +8,9 @@
 use super::{Family, between, dims};
 use crate::message::{Kind, Message};
 use crate::size::{after, count, count_after, size};
+use memchr::memmem::Finder;
 use memfit_graph::Bytes;
+use std::sync::OnceLock;
 
 pub(super) const FAMILY: Family = Family {
     needles: &[
@@ -141,13 +143,6 @@ fn follow(m: &mut Message, line: &str) {
         set(&mut m.reserved, Some(pool));
         set(&mut m.limit, count_after(text, "memory_limit_:").filter(|b| b.0 > 0));
     }
-    if (text.starts_with("Free at")
-        || text.starts_with("Free  at")
-        || text.contains("Free") && text.contains(" of size "))
-        && let Some(size) = count_after(text, "of size")
-    {
-        m.largest_free = m.largest_free.max(Some(size));
-    }
     if let Some((free, total)) =
         text.split_once("Free memory/Total memory:").and_then(|(_, r)| r.split_once('/'))
     {
@@ -157,6 +152,18 @@ fn follow(m: &mut Message, line: &str) {
     if m.node.is_none() {
         m.node = node(line);
     }
+}
+
+/// A chunk of an allocator's dump, of which there may be millions: its size where it is free.
+pub(crate) fn dumped(line: &[u8]) -> Option<Option<Bytes>> {
+    static SIZE: OnceLock<Finder<'static>> = OnceLock::new();
+    let at = SIZE.get_or_init(|| Finder::new(" of size ")).find(line)?;
+    let head = &line[..at];
+    let address = head.iter().rposition(|b| *b == b' ')?;
+    let head = head[..address].strip_suffix(b" at")?.trim_ascii_end();
+    let size = || std::str::from_utf8(&line[at + 9..]).ok().and_then(count);
+    let free = head.ends_with(b"Free");
+    (free || head.ends_with(b"InUse") || head.ends_with(b"Chunk")).then(|| size().filter(|_| free))
 }
 
 #[cfg(test)]

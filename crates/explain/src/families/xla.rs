@@ -1,5 +1,11 @@
-//! XLA and JAX: `RESOURCE_EXHAUSTED: Out of memory while trying to allocate N bytes` (xla/pjrt, xla/service/gpu), the table of
-//! buffers that follows it (xla/service/buffer_assignment.cc), and the TPU compiler's `Ran out of memory in memory space hbm`.
+//! XLA and JAX: the allocator's refusal, the table of buffers that follows it, and the TPU compiler's.
+//!
+//! | wording | from |
+//! |---|---|
+//! | `Resource exhausted: Out of memory while trying to allocate N bytes` | jaxlib 0.1, xla/pjrt |
+//! | `RESOURCE_EXHAUSTED: Out of memory while trying to allocate N bytes.`, `BufferAssignment OOM Debugging.` | jaxlib 0.3 to 0.5, xla/service/gpu and buffer_assignment.cc |
+//! | `RESOURCE_EXHAUSTED: Out of memory allocating N bytes`, `Failed to allocate request for N` | jaxlib 0.2 to 0.7, xla/pjrt/gpu, tsl/framework/bfc_allocator.cc |
+//! | `Ran out of memory in memory space hbm. Used N of N` | libtpu 0.1 of 2022 to 2025 |
 
 use super::Family;
 use crate::message::{Kind, Message};
@@ -31,7 +37,8 @@ fn parse(line: &str) -> Option<Message> {
         || line.contains("out of memory")
         || line.contains("Failed to allocate")
         || line.contains("Error allocating device buffer");
-    if !ran_out {
+    // A convolution's algorithm whose scratch memory cannot be had is not taken (gpu_conv_algorithm_picker.cc).
+    if !ran_out || line.contains("autotun") || line.contains("for scratch") {
         return None;
     }
     message.requested = [

@@ -1,0 +1,37 @@
+//! Lines of a log as bytes: where one begins and ends, how many there are, what is text in one.
+
+/// The longest line that is read as one; of a longer one this much around the needle, a quarter of it before.
+pub(crate) const LINE: usize = 1 << 13;
+
+/// Where the line around a needle begins and ends; not before `from`, and of a very long line only a part.
+pub(crate) fn around(bytes: &[u8], from: usize, hit: usize) -> (usize, usize) {
+    let low = from.max(hit.saturating_sub(LINE / 4));
+    let start = memchr::memrchr2(b'\n', b'\r', &bytes[low..hit]).map_or(low, |at| low + at + 1);
+    let high = bytes.len().min(hit + LINE / 4 * 3);
+    let end = memchr::memchr2(b'\n', b'\r', &bytes[hit..high]).map_or(high, |at| hit + at);
+    (start, end)
+}
+
+pub(crate) fn newlines(bytes: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', bytes).count() as u64
+}
+
+/// Text without the sequences that colour it.
+pub(crate) fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    if !text.contains('\u{1b}') {
+        return text.into_owned();
+    }
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' if chars.next_if_eq(&'[').is_some() => {
+                while chars.next().is_some_and(|c| !c.is_ascii_alphabetic()) {}
+            }
+            '\u{1b}' => {}
+            c => plain.push(c),
+        }
+    }
+    plain
+}

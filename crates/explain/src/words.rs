@@ -1,0 +1,309 @@
+//! What a line may be, told from its bytes alone and quickly.
+//!
+//! Three steps, each for what the one before lets through. A search of short pieces of words (`PIECES`, found many bytes at once)
+//! skips what no family speaks of. The shape of a line, which is the line without its numbers, says whether such a line was judged
+//! before: logs print the same few shapes over and over. And one automaton of all words judges a shape that is new.
+
+use crate::context;
+use crate::families::FAMILIES;
+use aho_corasick::packed::Searcher;
+use aho_corasick::{AhoCorasick, AhoCorasickKind, Span};
+
+/// Every needle of a family and every sign of a reading contains one of these.
+const PIECES: &[&str] = &[
+    "emory",
+    "mem",
+    "MEM",
+    "OOM",
+    "oom",
+    "OutOf",
+    "_OUT_OF_",
+    "vram",
+    "VRAM",
+    "ut of GPU",
+    "_STATUS_",
+    "miopenStatus",
+    "XHAUSTED",
+    "ExhaustedE",
+    "_ALLOC",
+    "to alloc",
+    "Unable to",
+    "Created ",
+    "Dst tensor",
+    "bad_alloc",
+    "Killed",
+    "killed",
+    "137",
+    ": -9",
+    "signal 9",
+    "SIGKILL",
+    "error 2",
+    "error (2)",
+    "CPUAlloc",
+    "to initialize",
+    "NVML_SUCC",
+    "BufferCallback",
+    "MemoryAll",
+    "of mem",
+    "Of Mem",
+    "available RAM",
+    "OUT_OF",
+    "(2 vs. 0)",
+    "an engine",
+    "file </torch_",
+    "'/torch_",
+    "o mmap",
+    "requested bytes",
+    "Mem",
+    "ging file",
+    "buffer size",
+    "rror 137",
+    "code = -9",
+    "on startup is",
+];
+
+/// What a line may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Class {
+    /// A bit for each family that has a needle in it.
+    pub(crate) families: u8,
+    /// It may print the memory used so far.
+    pub(crate) reading: bool,
+    /// It says that a step was done.
+    pub(crate) progress: bool,
+    /// It says that a process has ended for a failure.
+    pub(crate) end: bool,
+    /// It has words before a number that decides: `exit code 137`.
+    pub(crate) number: bool,
+}
+
+/// What a pattern of the automaton stands for.
+#[derive(Clone, Copy)]
+enum Sign {
+    Needle(u8),
+    Reading,
+    /// A word that a number follows: `step 3`.
+    Counter,
+    /// `3/10 [`.
+    Bar,
+    /// A unit that follows a number: `5it/s`.
+    Speed,
+    End,
+    Number,
+}
+
+const COUNTERS: [&str; 12] = [
+    "epoch",
+    "Epoch",
+    "EPOCH",
+    "step",
+    "Step",
+    "STEP",
+    "iter",
+    "Iter",
+    "ITER",
+    "iteration",
+    "Iteration",
+    "ITERATION",
+];
+const SPEEDS: [&str; 3] = ["it/s", "s/it", "s/step"];
+const ENDS: [&str; 8] = [
+    "ChildFailedError",
+    "Aborted",
+    "core dumped",
+    "srun: error",
+    "terminate called",
+    "exitcode",
+    "exit code",
+    "failed with error",
+];
+
+/// What stands before the number of a needle that has one. Lines of one shape with one of these may differ in what they say.
+const NUMBERS: [&str; 12] = [
+    "exit code ",
+    "with code ",
+    "exit status ",
+    "exitcode",
+    "signal ",
+    "error ",
+    "ailure ",
+    "error=",
+    "rror ",
+    "code = ",
+    "SIGKILL",
+    "(2 vs",
+];
+
+/// Finds lines and judges them.
+pub(crate) struct Words {
+    pieces: Option<Searcher>,
+    all: AhoCorasick,
+    signs: Vec<Sign>,
+}
+
+impl Words {
+    pub(crate) fn new() -> Words {
+        let mut patterns: Vec<&str> = Vec::new();
+        let mut signs = Vec::new();
+        let mut add = |words: &[&'static str], sign| {
+            patterns.extend(words);
+            signs.resize(patterns.len(), sign);
+        };
+        for (family, bit) in FAMILIES.iter().zip([1u8, 2, 4, 8, 16, 32, 64, 128]) {
+            add(family.needles, Sign::Needle(bit));
+        }
+        add(context::READINGS, Sign::Reading);
+        add(&COUNTERS, Sign::Counter);
+        add(&["/"], Sign::Bar);
+        add(&SPEEDS, Sign::Speed);
+        add(&ENDS, Sign::End);
+        add(&NUMBERS, Sign::Number);
+        let all = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(&patterns);
+        let all = all.unwrap_or_else(|_| unreachable!("the words are constants"));
+        Words { pieces: Searcher::new(PIECES), all, signs }
+    }
+
+    /// Where the next piece stands, from `at` on.
+    pub(crate) fn next(&self, bytes: &[u8], at: usize) -> Option<usize> {
+        match &self.pieces {
+            Some(pieces) => pieces.find_in(bytes, Span::from(at..bytes.len())).map(|found| found.start()),
+            // Without vector instructions every line is judged.
+            None => (at < bytes.len()).then_some(at),
+        }
+    }
+
+    /// The shape of a line: the same for lines that differ in numbers only.
+    pub(crate) fn shape(line: &[u8]) -> u64 {
+        let mut sum = 1u64;
+        let mut before = 0usize;
+        for &byte in line {
+            let this = usize::from(FOLD[usize::from(byte)]);
+            sum += u64::from(PAIRS[before << 7 | this]);
+            before = this;
+        }
+        sum
+    }
+
+    /// Which numbers of a line may be those of a needle, and where among its numbers: with its shape, all that a verdict rests on.
+    pub(crate) fn numbers(line: &[u8]) -> u64 {
+        let (mut sum, mut value, mut place) = (0u64, None, 0u64);
+        for &byte in line.iter().chain(b" ") {
+            if byte.is_ascii_digit() {
+                value = Some(value.unwrap_or(0u64).saturating_mul(10).saturating_add(u64::from(byte - b'0')));
+            } else if let Some(number) = value.take() {
+                place += 1;
+                if [2, 9, 137].contains(&number) {
+                    sum = sum.wrapping_add(mixed(place << 32 | number));
+                }
+            }
+        }
+        sum
+    }
+
+    /// Judges a line.
+    pub(crate) fn judge(&self, line: &[u8]) -> Class {
+        let mut class = Class::default();
+        for found in self.all.find_overlapping_iter(line) {
+            let (start, end) = (found.start(), found.end());
+            let digit = |at: usize| line.get(at).is_some_and(u8::is_ascii_digit);
+            let before = start.checked_sub(1);
+            match self.signs[found.pattern()] {
+                Sign::Needle(bit) => class.families |= bit,
+                Sign::Reading => class.reading = true,
+                Sign::End => class.end = true,
+                Sign::Number => class.number = true,
+                Sign::Speed => {
+                    class.progress |= before.is_some_and(|at| digit(at) || matches!(line[at], b'm' | b'u'))
+                }
+                Sign::Counter => {
+                    let word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+                    let between = |byte: &&u8| b" \t:=[(#".contains(byte);
+                    let skipped = line[end..].iter().take_while(between).count();
+                    let starts = !before.is_some_and(|at| word(&line[at]));
+                    class.progress |= starts && skipped > 0 && digit(end + skipped);
+                }
+                Sign::Bar => {
+                    let number = line[end..].iter().take_while(|b| b.is_ascii_digit()).count();
+                    let bar = number > 0 && line[end + number..].starts_with(b" [");
+                    class.progress |= bar && before.is_some_and(digit);
+                }
+            }
+        }
+        class
+    }
+}
+
+/// Bytes as shapes see them: all digits alike, all that is not ASCII alike.
+const FOLD: [u8; 256] = {
+    let mut fold = [127u8; 256];
+    let mut byte = 0;
+    while byte < 127 {
+        let digit = byte >= b'0' as usize && byte <= b'9' as usize;
+        fold[byte] = if digit { b'0' } else { byte as u8 };
+        byte += 1;
+    }
+    fold
+};
+
+/// What a pair of bytes adds to a shape: nothing inside of a number.
+static PAIRS: [u32; 1 << 14] = {
+    let mut pairs = [0u32; 1 << 14];
+    let mut pair = 0;
+    while pair < pairs.len() {
+        let zero = b'0' as usize;
+        pairs[pair] = if pair == zero << 7 | zero { 0 } else { (mixed(pair as u64) >> 32) as u32 };
+        pair += 1;
+    }
+    pairs
+};
+
+/// A number without a pattern, from one that has (the finaliser of splitmix64).
+const fn mixed(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    n ^ (n >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_needle_contains_a_piece_and_words_before_its_number() {
+        let needles = FAMILIES.iter().flat_map(|f| f.needles).chain(context::READINGS);
+        for needle in needles {
+            assert!(PIECES.iter().any(|piece| needle.contains(piece)), "{needle}");
+            let number = needle.chars().any(|c| c.is_ascii_digit()) && !needle.contains('%');
+            assert!(!number || NUMBERS.iter().any(|words| needle.contains(words)), "{needle}");
+            assert!(!number || Words::numbers(needle.as_bytes()) != 0, "{needle}");
+        }
+        assert!(FAMILIES.len() <= 8);
+    }
+
+    #[test]
+    fn shapes_have_no_numbers() {
+        let shape = |line: &str| Words::shape(line.as_bytes());
+        assert_eq!(shape("step 5 loss 0.1"), shape("step 123 loss 45.678"));
+        assert_ne!(shape("step 5 loss 0.1"), shape("step loss 0.1"));
+        assert_ne!(shape("it was killed"), shape("killed it was"));
+    }
+
+    #[test]
+    fn progress_is_a_counter_a_bar_or_a_speed() {
+        let words = Words::new();
+        for line in [
+            "Epoch: [3] [12/50]",
+            "step 5",
+            "global step = 7,",
+            "100/500 [==>...]",
+            " 5.1it/s",
+            "10s 50ms/step",
+        ] {
+            assert!(words.judge(line.as_bytes()).progress, "{line}");
+        }
+        for line in ["the next step is", "epochs: many", "stepwise 5", "a/b [x", "sixty it/s"] {
+            assert!(!words.judge(line.as_bytes()).progress, "{line}");
+        }
+    }
+}
