@@ -42,6 +42,12 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
+    /// What the user should know of the file: what training has and it does not show, and what the importer noticed.
+    pub(crate) fn notices(&self) -> Vec<String> {
+        let found = self.model.report().findings.iter().map(|finding| finding.message.clone());
+        found.chain(self.warnings.iter().map(ToString::to_string)).collect()
+    }
+
     /// What is wrong with the model under a plan.
     pub(crate) fn failure(&self, problems: Vec<Problem>) -> Failure {
         Failure::of_file(&self.file, problems)

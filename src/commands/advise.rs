@@ -16,8 +16,9 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
             .hint("for example --gpu rtx-3060")
     })?;
     let loaded = load::load(&args.model)?;
-    let (plan, warnings) = args.plan.plan(loaded.framework())?;
+    let (plan, mut warnings) = args.plan.plan(loaded.framework())?;
     let ready = loaded.bind(&args.model.sizes)?;
+    warnings.splice(0..0, ready.notices());
     let advice =
         look(&ready.model, &ready.binding, &plan, &card).map_err(|problems| ready.failure(problems))?;
     output::print(&match args.format.format {

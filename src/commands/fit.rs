@@ -21,7 +21,7 @@ pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
     let cells = fit::matrix(model, binding, &plans, &cards, &axis, &mut |done, of| progress.tell(done, of));
     drop(progress);
     let cells = cells.map_err(|problems| ready.failure(problems))?;
-    warnings.extend(model.report().findings.iter().map(|f| f.message.clone()));
+    warnings.splice(0..0, ready.notices());
     let matrix = report::Matrix {
         model: &ready.name,
         axis: axis.name(),

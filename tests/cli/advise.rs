@@ -36,3 +36,16 @@ fn what_fits_needs_nothing_and_code_can_be_asked_for() {
     let no_card = memfit(&["advise", RESNET, "-b", "8"]);
     assert!(no_card.code == 2 && no_card.err.contains("--gpu"), "{}", no_card.err);
 }
+
+#[test]
+fn what_is_noticed_of_the_file_is_told_by_every_command() {
+    const FOLDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/resnet18.dyn_eval.onnx");
+    let warnings = |command: &str| {
+        let run = memfit(&[command, FOLDED, "-b", "8", "--gpu", "t4", "--format", "json"]);
+        assert_eq!(run.code, 0, "{}", run.err);
+        run.json()["warnings"].clone()
+    };
+    let told = warnings("estimate");
+    assert!(told[0].as_str().unwrap().contains("batch norm"), "{told}");
+    assert_eq!((&warnings("fit"), &warnings("advise")), (&told, &told));
+}

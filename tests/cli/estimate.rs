@@ -81,6 +81,9 @@ fn plan_flags_reach_the_estimate() {
         (one_of_eight["plan"]["gpus"].as_u64(), one_of_eight["plan"]["parallel"].as_str()),
         (Some(8), Some("zero3"))
     );
+    let split = &with(&["--tensor-parallel", "2", "--pipeline-stages", "2"])["plan"];
+    assert_eq!((split["gpus"].as_u64(), split["tensor_parallel"].as_u64()), (Some(4), Some(2)));
+    assert!(split["parallel"].is_null(), "{split}");
     let frozen = with(&["--freeze", "conv.*"]);
     assert_eq!(frozen["model"]["parameters_trainable"], 0);
     assert_eq!(frozen["plan"]["freeze"][0], "conv.*");

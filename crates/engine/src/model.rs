@@ -2,9 +2,10 @@
 
 use crate::devices::{Card, Device, context};
 use crate::frameworks::{burn, pytorch, tensorflow};
+use crate::parallel::Split;
 use crate::parameters::Stored;
 use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, placement, recompose, replay};
-use memfit_graph::{Binding, Bytes, Graph, Problem, infer};
+use memfit_graph::{Binding, Bytes, Graph, Inferred, Problem, infer};
 use std::sync::OnceLock;
 
 /// The block that PyTorch's caching allocator rounds every request up to
@@ -193,22 +194,21 @@ impl Model {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
             return Err(vec![Problem::new("optimizer", message)]);
         }
-        let prepared = self.prepared(plan);
-        let inferred = infer(&prepared.graph, binding)?;
-        let mut step = match plan.framework {
-            Framework::Tensorflow => tensorflow::run(&prepared.graph, &inferred, plan)?,
-            Framework::Burn => burn::run(&prepared.graph, &inferred, plan)?,
-            Framework::Pytorch => pytorch::run(&prepared.graph, &inferred, plan)?,
+        let graph = &self.prepared(plan).graph;
+        let inferred = infer(graph, binding)?;
+        let batch = inferred.batch;
+        let Some(parallel) = plan.parallel else {
+            return Ok(Run { step: run(graph, &inferred, plan)?, batch });
         };
-        if let Some(parallel) = plan.parallel {
-            parallel.apply(&mut step.timeline);
-            let message = format!(
-                "{} GPUs, each with this batch; NCCL's own buffers are not in the numbers, and layers' own sizes are those of the whole model",
-                parallel.gpus
-            );
-            step.assumptions.push(message);
-        }
-        Ok(Run { step, batch: inferred.batch })
+        let plan = Plan { accumulate: parallel.micro_batches(plan.accumulate), ..plan.clone() };
+        let mut step = if parallel.tensor > 1 {
+            let split = Split::over(graph, &inferred, parallel.tensor);
+            run(&split.graph, &split.inferred, &plan)?
+        } else {
+            run(graph, &inferred, &plan)?
+        };
+        step.assumptions.extend(parallel.apply(&mut step.timeline, plan.accumulate));
+        Ok(Run { step, batch })
     }
 
     /// What is kept for backward, by the autograd functions that keep it: (functions, bytes, storages). For checking the
@@ -232,6 +232,15 @@ impl Model {
             .into_iter()
             .map(|(functions, (bytes, storages))| SavedBy { functions, bytes, storages })
             .collect())
+    }
+}
+
+/// One step under the rules of the plan's framework.
+fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<pytorch::Step, Vec<Problem>> {
+    match plan.framework {
+        Framework::Tensorflow => tensorflow::run(graph, inferred, plan),
+        Framework::Burn => burn::run(graph, inferred, plan),
+        Framework::Pytorch => pytorch::run(graph, inferred, plan),
     }
 }
 

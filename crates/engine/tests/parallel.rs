@@ -9,7 +9,7 @@ fn estimate(sharding: Option<Sharding>, gpus: u32) -> Estimate {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/resnet50.ts_train.onnx");
     let imported = memfit_onnx::import(&std::fs::read(path).unwrap()).unwrap();
     let model = Model::new(imported.graph, "resnet50", "onnx", imported.operators);
-    let parallel = sharding.map(|sharding| Parallel { gpus, sharding });
+    let parallel = sharding.map(|sharding| Parallel::data(gpus, sharding));
     let plan = Plan { parallel, ..Plan::default() };
     model.estimate(&Binding { batch: Some(4), ..Binding::default() }, &plan).unwrap()
 }
@@ -50,5 +50,54 @@ fn every_rewritten_step_frees_what_it_makes_and_re_adds() {
         assert_eq!(e.breakdown.allocated(), e.peak.allocated);
         let layers: Bytes = e.layers.iter().map(|l| Breakdown::allocated(&l.at_peak)).sum();
         assert_eq!(layers, e.peak.allocated, "{sharding:?}");
+    }
+}
+
+fn split(name: &str, tensor: u32, pipeline: u32, accumulate: u32) -> Estimate {
+    let path = format!("{}/../../models/{name}.ts_train.onnx", env!("CARGO_MANIFEST_DIR"));
+    let imported = memfit_onnx::import(&std::fs::read(path).unwrap()).unwrap();
+    let model = Model::new(imported.graph, name, "onnx", imported.operators);
+    let parallel = Parallel { gpus: tensor * pipeline, sharding: Sharding::Ddp, tensor, pipeline };
+    let plan = Plan { parallel: Some(parallel), accumulate, ..Plan::default() };
+    let binding = Binding { batch: Some(8), ..Binding::default() };
+    model.estimate(&binding, &plan).unwrap()
+}
+
+#[test]
+fn a_transformer_is_split_as_megatron_splits_it() {
+    for name in ["vit", "llama", "transformer_encoder"] {
+        let [one, two, four] = [1, 2, 4].map(|n| split(name, n, 1, 1));
+        // What stands between the products of a block is whole, the rest is split: a + b / n bytes.
+        let saved = |e: &Estimate| e.saved_for_backward.0;
+        let (first, second) = (saved(&one) - saved(&two), saved(&two) - saved(&four));
+        assert!(first.abs_diff(2 * second) < saved(&one) / 1000, "{name} {first} {second}");
+        assert!(first > saved(&one) / 8, "{name}: {first} of {}", saved(&one));
+        // All but norms and biases behind rows is split.
+        let parameters = |e: &Estimate| e.breakdown.parameters.0;
+        assert!(parameters(&two) < parameters(&one) * 11 / 20, "{name}: {}", parameters(&two));
+        assert_eq!(two.breakdown.allocated(), two.peak.allocated);
+    }
+}
+
+#[test]
+fn a_stage_has_its_layers_and_what_is_in_flight() {
+    let (one, two) = (split("gpt", 1, 1, 2), split("gpt", 1, 2, 2));
+    assert!(two.peak.allocated < one.peak.allocated, "{} {}", two.peak.allocated, one.peak.allocated);
+    let state = |e: &Estimate| e.breakdown.optimizer.0;
+    assert!(
+        state(&two) < state(&one) * 3 / 4 && state(&two) > state(&one) / 4,
+        "{} {}",
+        state(&two),
+        state(&one)
+    );
+    assert!(two.assumptions.iter().any(|a| a.contains("2 pipeline stages")), "{:?}", two.assumptions);
+    for e in [two, split("gpt", 2, 2, 1)] {
+        let mut alive = vec![false; e.timeline.storages.len()];
+        for event in &e.timeline.events {
+            let slot = &mut alive[event.storage.0 as usize];
+            assert_eq!(*slot, event.kind == EventKind::Free, "{event:?}");
+            *slot = event.kind == EventKind::Allocate;
+        }
+        assert_eq!(e.breakdown.allocated(), e.peak.allocated);
     }
 }

@@ -110,6 +110,10 @@ struct Plan<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     parallel: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    tensor_parallel: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pipeline_stages: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     allocator: Option<Allocator>,
 }
 
@@ -245,7 +249,9 @@ pub(crate) fn document(e: &Estimate) -> Document<'_> {
             as_fake_tensors: p.as_fake_tensors,
             xla: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.xla),
             gpus: p.parallel.map(|p| p.gpus),
-            parallel: p.parallel.map(|p| words::sharding(p.sharding)),
+            parallel: p.parallel.filter(|p| p.replicas() > 1).map(|p| words::sharding(p.sharding)),
+            tensor_parallel: p.parallel.map(|p| p.tensor).filter(|n| *n > 1),
+            pipeline_stages: p.parallel.map(|p| p.pipeline).filter(|n| *n > 1),
             allocator: (p.allocator != AllocatorSettings::default()).then(|| allocator(&p.allocator)),
         },
         peak: Peak {

@@ -1,6 +1,6 @@
 //! The words that formats share: how a plan, a phase or a category is called.
 
-use memfit_engine::parallel::Sharding;
+use memfit_engine::parallel::{Parallel, Sharding};
 use memfit_engine::{
     Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, OptimizerImpl, Phase, Precision,
     Verdict,
@@ -68,6 +68,21 @@ pub(crate) fn phase(p: Phase) -> &'static str {
     }
 }
 
+/// How GPUs share the work: `zero3, tensor 2, pipeline 4`.
+fn sharing(p: Parallel) -> String {
+    let mut parts = Vec::new();
+    if p.replicas() > 1 {
+        parts.push(sharding(p.sharding).to_owned());
+    }
+    if p.tensor > 1 {
+        parts.push(format!("tensor {}", p.tensor));
+    }
+    if p.pipeline > 1 {
+        parts.push(format!("pipeline {}", p.pipeline));
+    }
+    parts.join(", ")
+}
+
 pub(crate) fn sharding(s: Sharding) -> &'static str {
     match s {
         Sharding::Ddp => "ddp",
@@ -133,8 +148,7 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
         parts.push(format!("{} ({})", plan.optimizer, optimizer_impl(plan.optimizer_impl)));
     }
     parts.extend(e.batch_size.map(|n| format!("batch {n}")));
-    let gpus = plan.parallel.map(|p| format!("one of {} GPUs ({})", p.gpus, sharding(p.sharding)));
-    parts.extend(gpus);
+    parts.extend(plan.parallel.map(|p| format!("one of {} GPUs ({})", p.gpus, sharing(p))));
     let mut rest = |differs: bool, text: String| {
         if differs {
             parts.push(text);

@@ -1,4 +1,4 @@
-//! What one of several GPUs holds: copies for data parallel training, shards of what ZeRO and FSDP split.
+//! Data parallel training: copies of gradients, or shards of what ZeRO and FSDP split.
 //!
 //! A step is rewritten as the framework would run it on each GPU, at the batch size of one GPU:
 //!
@@ -7,96 +7,69 @@
 //! - ZeRO 1 splits the optimizer's state and its step, ZeRO 2 the gradients too, ZeRO 3 and FSDP the parameters (Rajbhandari et
 //!   al., arXiv 1910.02054; `torch.distributed.fsdp`). A gradient is whole until its layer is done.
 //! - What is split is gathered again while it is used, a repeated block at a time, the next one being fetched while one runs.
-//!
-//! NCCL's own buffers are outside of the framework's allocator and not in here.
 
+use super::Sharding;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
 use std::collections::BTreeMap;
 
-/// How GPUs share the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharding {
-    /// Each has everything, and buckets of gradients.
-    Ddp,
-    /// The optimizer's state is split.
-    Zero1,
-    /// And the gradients.
-    Zero2,
-    /// And the parameters: FSDP's full sharding.
-    Zero3,
-}
-
-/// Several GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parallel {
-    /// How many.
-    pub gpus: u32,
-    /// How they share.
-    pub sharding: Sharding,
-}
-
 const FIRST_BUCKET: Bytes = Bytes::mib(1);
 const BUCKET: Bytes = Bytes::mib(25);
 
-impl Parallel {
-    /// The step as one of the GPUs runs it.
-    pub(crate) fn apply(self, timeline: &mut Timeline) {
-        if self.gpus < 2 {
-            return;
+/// The step as one of `n` GPUs runs it.
+pub(super) fn apply(timeline: &mut Timeline, sharding: Sharding, n: u64) {
+    let split = |category: Category| match category {
+        Category::OptimizerState => sharding != Sharding::Ddp,
+        Category::Parameter => sharding == Sharding::Zero3,
+        _ => false,
+    };
+    let whole: Vec<Bytes> = timeline.storages.iter().map(|s| s.bytes).collect();
+    let (temporary, kept) = (made_in(timeline, Phase::OptimizerStep), made_in(timeline, Phase::Setup));
+    let shards_gradients = matches!(sharding, Sharding::Zero2 | Sharding::Zero3);
+    for ((storage, temporary), kept) in timeline.storages.iter_mut().zip(temporary).zip(kept) {
+        // Gradients that an earlier micro-batch left have been summed and split.
+        let left = kept && shards_gradients && storage.category == Category::Gradient;
+        if split(storage.category) || left || (temporary && sharding != Sharding::Ddp) {
+            storage.bytes = Bytes(storage.bytes.0.div_ceil(n));
         }
-        let n = u64::from(self.gpus);
-        let split = |category: Category| match category {
-            Category::OptimizerState => self.sharding != Sharding::Ddp,
-            Category::Parameter => self.sharding == Sharding::Zero3,
-            _ => false,
-        };
-        let whole: Vec<Bytes> = timeline.storages.iter().map(|s| s.bytes).collect();
-        let temporary = temporaries(timeline);
-        for (storage, temporary) in timeline.storages.iter_mut().zip(temporary) {
-            if split(storage.category) || (temporary && self.sharding != Sharding::Ddp) {
-                storage.bytes = Bytes(storage.bytes.0.div_ceil(n));
-            }
-        }
-        match self.sharding {
-            // DDP reduces for ZeRO 1 too.
-            Sharding::Ddp | Sharding::Zero1 => buckets(timeline),
-            Sharding::Zero2 => shard_gradients(timeline, n),
-            Sharding::Zero3 => {
-                shard_gradients(timeline, n);
-                gather(timeline, &whole);
-            }
+    }
+    match sharding {
+        // DDP reduces for ZeRO 1 too.
+        Sharding::Ddp | Sharding::Zero1 => buckets(timeline),
+        Sharding::Zero2 => shard_gradients(timeline, n),
+        Sharding::Zero3 => {
+            shard_gradients(timeline, n);
+            gather(timeline, &whole);
         }
     }
 }
 
-/// By storage, whether the optimizer's step makes it for itself.
-fn temporaries(timeline: &Timeline) -> Vec<bool> {
-    let mut temporary = vec![false; timeline.storages.len()];
-    for event in &timeline.events {
-        let made = event.kind == EventKind::Allocate && event.phase == Phase::OptimizerStep;
-        temporary[event.storage.0 as usize] |= made;
+/// By storage, whether it comes to life in a phase.
+fn made_in(timeline: &Timeline, phase: Phase) -> Vec<bool> {
+    let mut made = vec![false; timeline.storages.len()];
+    for event in timeline.events.iter().filter(|e| e.kind == EventKind::Allocate && e.phase == phase) {
+        made[event.storage.0 as usize] = true;
     }
-    temporary
+    made
 }
 
-fn label(timeline: &mut Timeline, text: &str) -> u32 {
+pub(super) fn label(timeline: &mut Timeline, text: &str) -> u32 {
     timeline.labels.push(text.into());
     u32::try_from(timeline.labels.len() - 1).unwrap_or(u32::MAX)
 }
 
-fn add(timeline: &mut Timeline, storage: Storage) -> StorageId {
+pub(super) fn add(timeline: &mut Timeline, storage: Storage) -> StorageId {
     timeline.storages.push(storage);
     StorageId(u32::try_from(timeline.storages.len() - 1).unwrap_or(u32::MAX))
 }
 
-fn setup_end(timeline: &Timeline) -> usize {
+pub(super) fn setup_end(timeline: &Timeline) -> usize {
     timeline.events.iter().position(|e| e.phase != Phase::Setup).unwrap_or(timeline.events.len())
 }
 
 /// The events with others put before those at given places.
-fn insert(timeline: &mut Timeline, mut before: BTreeMap<usize, Vec<Event>>) {
+pub(super) fn insert(timeline: &mut Timeline, mut before: BTreeMap<usize, Vec<Event>>) {
     let events = std::mem::take(&mut timeline.events);
     for search in &mut timeline.searches {
         search.event += before.range(..=search.event).map(|(_, added)| added.len()).sum::<usize>();
@@ -211,7 +184,7 @@ fn gather(timeline: &mut Timeline, whole: &[Bytes]) {
 }
 
 /// The block that a layer is in: its path up to the first number, else its first component.
-fn unit(layer: &str) -> String {
+pub(super) fn unit(layer: &str) -> String {
     let parts: Vec<&str> = layer.split('.').collect();
     let number = parts.iter().position(|part| part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty());
     parts.get(..=number.unwrap_or(0)).map(|p| p.join(".")).unwrap_or_default()

@@ -1,0 +1,78 @@
+//! What one of several GPUs holds.
+//!
+//! Three ways of sharing, which may be used together: `data` (each GPU has other samples), `tensor` (each has a part of every
+//! layer) and `pipeline` (each has a part of the layers). NCCL's own buffers are outside of the framework's allocator and in none
+//! of them.
+
+mod data;
+mod pipeline;
+mod tensor;
+
+pub(crate) use tensor::Split;
+
+use crate::Timeline;
+
+/// How GPUs that have different samples share the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharding {
+    /// Each has everything, and buckets of gradients.
+    Ddp,
+    /// The optimizer's state is split.
+    Zero1,
+    /// And the gradients.
+    Zero2,
+    /// And the parameters: FSDP's full sharding.
+    Zero3,
+}
+
+/// Several GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parallel {
+    /// How many in all: a multiple of `tensor` times `pipeline`.
+    pub gpus: u32,
+    /// How those share that have different samples.
+    pub sharding: Sharding,
+    /// GPUs that each layer is split over.
+    pub tensor: u32,
+    /// Stages that the layers are split into.
+    pub pipeline: u32,
+}
+
+impl Parallel {
+    /// GPUs that have different samples and share the rest.
+    pub fn data(gpus: u32, sharding: Sharding) -> Parallel {
+        Parallel { gpus, sharding, tensor: 1, pipeline: 1 }
+    }
+
+    /// How many GPUs have different samples.
+    pub fn replicas(self) -> u32 {
+        self.gpus / self.tensor.saturating_mul(self.pipeline).max(1)
+    }
+
+    /// Micro-batches that a step has at least, so that every stage has work.
+    pub(crate) fn micro_batches(self, accumulate: u32) -> u32 {
+        if self.pipeline > 1 { accumulate.max(self.pipeline) } else { accumulate }
+    }
+
+    /// The step as the fullest of the GPUs runs it; the layers have been split already. Says what it assumed.
+    pub(crate) fn apply(self, timeline: &mut Timeline, accumulate: u32) -> Vec<String> {
+        let mut said = vec![format!("{} GPUs; NCCL's own buffers are not in the numbers", self.gpus)];
+        if self.tensor > 1 {
+            said.push(format!(
+                "layers are split over {} GPUs: products by columns, then by rows, as Megatron-LM does; what stands between \
+                 them, norms and the logits are whole",
+                self.tensor
+            ));
+        }
+        if self.pipeline > 1 {
+            let micro_batches = self.micro_batches(accumulate);
+            said.push(pipeline::apply(timeline, self.pipeline, micro_batches));
+        }
+        let replicas = self.replicas();
+        if replicas > 1 {
+            said.push(format!("{replicas} of them with different samples, each with this batch"));
+            data::apply(timeline, self.sharding, u64::from(replicas));
+        }
+        said
+    }
+}

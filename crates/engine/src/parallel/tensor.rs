@@ -1,0 +1,397 @@
+//! Tensor parallel training: each layer is split over the GPUs of a group.
+//!
+//! The rule is Megatron-LM's (Shoeybi et al., arXiv 1909.08053, section 3; `torch.distributed.tensor.parallel`'s `ColwiseParallel`
+//! and `RowwiseParallel`): a product of something whole is split by its columns, so that its output is split too; what works on
+//! values one by one, or head by head, keeps the split; the product that reads something split is split by its rows, and its
+//! output is whole again. Embeddings are split by rows of their table. Here this is found by following the axis that is split
+//! through the graph. An operator that needs the whole of a split tensor makes its producer gather it: from then on that tensor
+//! is whole, weights stay split. So it works for any network, and for a transformer gives the split of the paper.
+//!
+//! What comes out is the same graph with the sizes that one GPU has; everything else follows from that.
+
+use memfit_graph::ops::{
+    conv::Conv, gather::Gather, gemm::Gemm, layer_norm::LayerNormalization, linear::Linear, softmax::Softmax,
+    transpose::Transpose,
+};
+use memfit_graph::{Dim, Graph, Inferred, Node, Role, Shape, TensorId, Type};
+
+/// Operators that work on each value alone, where shapes broadcast.
+const POINTWISE: &[&str] = &[
+    "Abs",
+    "Add",
+    "Cast",
+    "Celu",
+    "Clip",
+    "Cos",
+    "Div",
+    "Dropout",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Expand",
+    "Gelu",
+    "HardSigmoid",
+    "HardSwish",
+    "Identity",
+    "LeakyRelu",
+    "Log",
+    "Max",
+    "Min",
+    "Mish",
+    "Mul",
+    "Neg",
+    "PRelu",
+    "Pow",
+    "Reciprocal",
+    "Relu",
+    "Selu",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Sub",
+    "Sum",
+    "Swish",
+    "Tanh",
+    "ThresholdedRelu",
+    "Where",
+];
+
+/// Operators that leave the axis of channels alone.
+const PER_CHANNEL: &[&str] = &[
+    "AveragePool",
+    "BatchNormalization",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "InstanceNormalization",
+    "MaxPool",
+    "Pad",
+    "Resize",
+    "Upsample",
+];
+
+/// Operators that give the same values another shape.
+const RESHAPES: &[&str] = &["Flatten", "Reshape", "Squeeze", "Unsqueeze"];
+
+/// Passes over the graph; each makes at least one more tensor whole. What is left then is made whole at once.
+const MOST_PASSES: usize = 64;
+
+/// A graph with the sizes that one of a group of GPUs has.
+pub(crate) struct Split {
+    pub(crate) graph: Graph,
+    pub(crate) inferred: Inferred,
+}
+
+impl Split {
+    /// Splits the layers over `ways` GPUs.
+    pub(crate) fn over(graph: &Graph, inferred: &Inferred, ways: u32) -> Split {
+        let mut found = Axes::new(graph, inferred, u64::from(ways));
+        for pass in 0..=MOST_PASSES {
+            found.pass();
+            if found.needed.is_empty() {
+                break;
+            }
+            if pass + 1 >= MOST_PASSES {
+                found.whole.fill(true);
+            }
+            for id in std::mem::take(&mut found.needed) {
+                found.whole[id.index()] = true;
+            }
+        }
+        let (mut graph, mut inferred) = (graph.clone(), inferred.clone());
+        for (i, axis) in found.axis.iter().enumerate() {
+            let Some(axis) = *axis else { continue };
+            divide(&mut inferred.types[i], axis, u64::from(ways));
+            if graph.tensors[i].role != Role::Intermediate {
+                divide(&mut graph.tensors[i].declared, axis, u64::from(ways));
+                // Elements that were folded are those of the whole.
+                inferred.values[i] = None;
+                graph.tensors[i].value = None;
+            }
+        }
+        Split { graph, inferred }
+    }
+}
+
+fn divide(ty: &mut Type, axis: usize, ways: u64) {
+    if let Type::Tensor(tensor) = ty
+        && let Some(dim) = tensor.shape.as_mut().and_then(|shape| shape.dims_mut().get_mut(axis))
+        && let Some(n) = dim.known()
+    {
+        *dim = Dim::Known(n / ways);
+    }
+}
+
+/// What becomes of the outputs of a node.
+enum Output {
+    /// Each GPU has them whole.
+    Whole,
+    /// Each has a part of this axis.
+    Split(usize),
+    /// They are whole, and so must be what the node reads.
+    NeedsWhole,
+}
+
+/// Which axis of each tensor is split.
+struct Axes<'a> {
+    graph: &'a Graph,
+    inferred: &'a Inferred,
+    ways: u64,
+    axis: Vec<Option<usize>>,
+    /// Tensors that somebody needs whole.
+    whole: Vec<bool>,
+    /// Those that this pass found to be needed so.
+    needed: Vec<TensorId>,
+}
+
+impl<'a> Axes<'a> {
+    fn new(graph: &'a Graph, inferred: &'a Inferred, ways: u64) -> Axes<'a> {
+        let mut whole = vec![false; graph.tensors.len()];
+        for id in &graph.outputs {
+            whole[id.index()] = true;
+        }
+        Axes { graph, inferred, ways, axis: vec![None; graph.tensors.len()], whole, needed: Vec::new() }
+    }
+
+    /// Follows the split through the graph once.
+    fn pass(&mut self) {
+        self.axis.fill(None);
+        for node in &self.graph.nodes {
+            match self.outputs(node) {
+                Output::Whole => {}
+                Output::Split(axis) => self.put(node, axis),
+                Output::NeedsWhole => self.need(node),
+            }
+        }
+        self.needed.retain(|id| self.graph.tensor(*id).role == Role::Intermediate);
+        self.needed.sort_unstable();
+        self.needed.dedup();
+    }
+
+    /// A node needs all of its inputs whole.
+    fn need(&mut self, node: &Node) {
+        let (axis, needed) = (&self.axis, &mut self.needed);
+        needed.extend(node.inputs.iter().flatten().filter(|id| axis[id.index()].is_some()));
+    }
+
+    fn of(&self, id: TensorId) -> Option<usize> {
+        self.axis[id.index()]
+    }
+
+    fn input(&self, node: &Node, i: usize) -> Option<TensorId> {
+        node.inputs.get(i).copied().flatten()
+    }
+
+    fn shape(&self, id: TensorId) -> Option<&Shape> {
+        self.inferred.shape(id)
+    }
+
+    fn dim(&self, id: TensorId, axis: usize) -> Option<u64> {
+        self.shape(id)?.dims().get(axis)?.known()
+    }
+
+    fn is_weight(&self, id: TensorId) -> bool {
+        let tensor = self.graph.tensor(id);
+        tensor.role == Role::Initializer && tensor.declared.dtype().is_some_and(|d| d.is_float())
+    }
+
+    /// Whether a tensor has a whole number of values for each GPU along an axis.
+    fn divides(&self, id: TensorId, axis: usize) -> bool {
+        self.dim(id, axis).is_some_and(|n| n > 0 && n.is_multiple_of(self.ways))
+    }
+
+    /// Splits a weight along an axis, unless it is split along another.
+    fn split_weight(&mut self, id: TensorId, axis: usize) -> bool {
+        let agrees = self.of(id).is_none_or(|known| known == axis) && self.divides(id, axis);
+        if agrees && self.is_weight(id) {
+            self.axis[id.index()] = Some(axis);
+        }
+        agrees && self.is_weight(id)
+    }
+
+    /// Gives a node's outputs their axis; where one must be whole, so must the inputs.
+    fn put(&mut self, node: &Node, axis: usize) {
+        for id in node.outputs.iter().flatten() {
+            if self.whole[id.index()] || !self.divides(*id, axis) {
+                self.need(node);
+            } else {
+                self.axis[id.index()] = Some(axis);
+            }
+        }
+    }
+
+    /// What becomes of a node's outputs; its weights are split as that asks.
+    fn outputs(&mut self, node: &Node) -> Output {
+        if matches!(node.op.name(), "Linear" | "MatMul" | "Gemm" | "Conv" | "ConvTranspose")
+            && let Some(output) = self.product(node)
+        {
+            return output;
+        }
+        let inputs = node.inputs.iter().flatten();
+        let split = inputs.filter(|id| !self.is_weight(**id)).find_map(|id| Some((*id, self.of(*id)?)));
+        match split {
+            None => {
+                self.embed(node);
+                Output::Whole
+            }
+            Some((input, axis)) => self.follow(node, input, axis).map_or(Output::NeedsWhole, Output::Split),
+        }
+    }
+
+    /// The axis along which the outputs of a node are split whose first split input is `input`, along `axis`; nothing where it
+    /// needs the whole.
+    fn follow(&mut self, node: &Node, input: TensorId, axis: usize) -> Option<usize> {
+        let name = node.op.name();
+        let output = node.outputs.first().copied().flatten()?;
+        let rank = self.shape(input)?.rank();
+        let keeps_rank = self.shape(output)?.rank() == rank;
+        let positive =
+            |at: i64| usize::try_from(if at < 0 { at + i64::try_from(rank).ok()? } else { at }).ok();
+        match name {
+            _ if POINTWISE.contains(&name) => self.pointwise(node, output),
+            _ if RESHAPES.contains(&name) => self.reshape(input, axis, output),
+            _ if PER_CHANNEL.contains(&name) => {
+                let channels = self.dim(input, 1);
+                let weights: Vec<TensorId> = node.inputs.iter().skip(1).flatten().copied().collect();
+                let mut weights =
+                    weights.into_iter().filter(|id| self.dim(*id, 0) == channels).collect::<Vec<_>>();
+                weights.retain(|id| !self.split_weight(*id, 0));
+                (axis == 1 && keeps_rank && weights.is_empty()).then_some(1)
+            }
+            "Transpose" => {
+                let order = node.op.downcast::<Transpose>()?.permutation(rank).ok()?;
+                order.iter().position(|from| *from == axis)
+            }
+            "Softmax" | "LogSoftmax" => {
+                let softmax = node.op.downcast::<Softmax>()?;
+                (!softmax.flattens && positive(softmax.axis)? != axis).then_some(axis)
+            }
+            // Parts of a fused projection: each GPU has a part of every part.
+            "Split" => node.outputs.iter().flatten().all(|id| self.divides(*id, axis)).then_some(axis),
+            "Slice" => (keeps_rank && self.divides(output, axis)).then_some(axis),
+            "Gather" => {
+                let at = positive(node.op.downcast::<Gather>()?.axis)?;
+                let indices = self.shape(self.input(node, 1)?)?.rank();
+                let moved = if at < axis { (axis + indices).checked_sub(1)? } else { axis };
+                (at != axis && self.input(node, 0) == Some(input)).then_some(moved)
+            }
+            "Concat" => node.inputs.iter().flatten().all(|id| self.of(*id) == Some(axis)).then_some(axis),
+            "MatMul" => {
+                let both = node.inputs.iter().flatten().all(|id| self.of(*id) == Some(axis));
+                (both && axis + 2 < rank && keeps_rank).then_some(axis)
+            }
+            "ScaledDotProductAttention" => {
+                let operands = (0..3).all(|i| self.input(node, i).is_some_and(|id| self.of(id) == Some(1)));
+                let broadcasts = self.input(node, 3).is_none_or(|mask| {
+                    let rank = self.shape(mask).map_or(0, Shape::rank);
+                    rank < 3 || self.of(mask) == Some(1) || self.dim(mask, rank - 3) == Some(1)
+                });
+                (operands && axis == 1 && rank == 4 && broadcasts).then_some(1)
+            }
+            _ => {
+                let norm = node.op.downcast::<LayerNormalization>()?;
+                (positive(norm.axis)? > axis).then_some(axis)
+            }
+        }
+    }
+
+    /// A product with a stored weight; nothing where it is one of activations.
+    fn product(&mut self, node: &Node) -> Option<Output> {
+        let (x, weight) = (self.input(node, 0)?, self.input(node, 1)?);
+        if !self.is_weight(weight) || self.shape(weight)?.rank() < 2 {
+            return None;
+        }
+        let last = self.shape(x)?.rank().checked_sub(1)?;
+        let groups = node.op.downcast::<Conv>().map_or(1, |conv| conv.groups);
+        // Where the weight has outputs and inputs, and where activations have their features.
+        let (columns, rows, features) = match node.op.name() {
+            "Linear" if node.op.downcast::<Linear>()?.out_first => (0, 1, last),
+            "Gemm" if node.op.downcast::<Gemm>()?.trans_b => (0, 1, last),
+            "Conv" => (0, 1, 1),
+            "ConvTranspose" => (1, 0, 1),
+            _ => (1, 0, last),
+        };
+        let is_split = match self.of(x) {
+            Some(axis) if axis != features => return Some(Output::NeedsWhole),
+            axis => axis.is_some(),
+        };
+        if groups > 1 {
+            // Groups stay where their channels are.
+            let moves = !is_split || !groups.is_multiple_of(self.ways) || !self.split_weight(weight, columns);
+            return Some(match (is_split, moves) {
+                (false, _) => Output::Whole,
+                (true, true) => Output::NeedsWhole,
+                (true, false) => Output::Split(features),
+            });
+        }
+        if is_split {
+            return Some(if self.split_weight(weight, rows) { Output::Whole } else { Output::NeedsWhole });
+        }
+        if !self.split_weight(weight, columns) {
+            return Some(Output::Whole);
+        }
+        if let Some(bias) = self.input(node, 2) {
+            self.split_weight(bias, 0);
+        }
+        // Where its output has to be whole it is gathered; the weight stays split.
+        let gathers = node.outputs.iter().flatten().any(|id| self.whole[id.index()]);
+        Some(if gathers { Output::Whole } else { Output::Split(features) })
+    }
+
+    /// A table of embeddings is split by its rows; what is looked up is summed over the GPUs, so it is whole.
+    fn embed(&mut self, node: &Node) {
+        let Some(table) = self.input(node, 0) else { return };
+        let by_row = node.op.downcast::<Gather>().is_some_and(|gather| gather.axis == 0);
+        if by_row && self.shape(table).is_some_and(|shape| shape.rank() == 2) {
+            self.split_weight(table, 0);
+        }
+    }
+
+    /// Where all that is not one value wide agrees; weights are split along.
+    fn pointwise(&mut self, node: &Node, output: TensorId) -> Option<usize> {
+        let rank = self.shape(output)?.rank();
+        let inputs: Vec<TensorId> = node.inputs.iter().flatten().copied().collect();
+        let offset = |axes: &Self, id: TensorId| rank.checked_sub(axes.shape(id)?.rank());
+        let mut meet = None;
+        for id in inputs.iter().filter(|id| !self.is_weight(**id)) {
+            if let Some(axis) = self.of(*id) {
+                let at = axis + offset(self, *id)?;
+                if meet.is_some_and(|m| m != at) {
+                    return None;
+                }
+                meet = Some(at);
+            }
+        }
+        let at = meet?;
+        // The second input of an Expand is a shape.
+        let values = if node.op.name() == "Expand" { 1 } else { inputs.len() };
+        for id in inputs.into_iter().take(values) {
+            let Some(own) = at.checked_sub(offset(self, id)?) else { continue };
+            let agrees =
+                self.of(id) == Some(own) || self.dim(id, own) == Some(1) || self.split_weight(id, own);
+            if !agrees {
+                return None;
+            }
+        }
+        Some(at)
+    }
+
+    /// The axis before which there are as many values as before; where it is one of parts that a fused projection makes
+    /// (queries, keys, values), the next: the columns of its weight can be in any order.
+    fn reshape(&self, input: TensorId, axis: usize, output: TensorId) -> Option<usize> {
+        let values = |id: TensorId, axes: std::ops::Range<usize>| {
+            let dims = self.shape(id)?.dims().get(axes)?;
+            dims.iter().try_fold(1_u64, |n, d| n.checked_mul(d.known()?))
+        };
+        let (before, whole) = (values(input, 0..axis)?, self.dim(input, axis)?);
+        let rank = self.shape(output)?.rank();
+        let first = (0..rank)
+            .rev()
+            .find(|k| values(output, 0..*k) == Some(before) && self.dim(output, *k) != Some(1))?;
+        let inside = |k: &usize| values(output, first..*k + 1).is_some_and(|n| whole.is_multiple_of(n));
+        let merges = self.dim(output, first)?.is_multiple_of(whole).then_some(first);
+        (first..rank).take_while(inside).find(|k| self.divides(output, *k)).or(merges)
+    }
+}
