@@ -40,12 +40,28 @@ impl OthersArgs {
     }
 }
 
-/// A second host to compare with.
+/// What runs on a host.
 #[derive(Args, Debug, Default)]
-pub(crate) struct HostsArgs {
+pub(crate) struct StackArgs {
     /// What runs on the card: torch 1.12, eager-loading, cudnn-benchmark, expandable-segments, memory-growth, limit 4GiB, …
     #[arg(long, value_name = "WORD,…", requires = "gpu", help_heading = HEADING)]
     stack: Option<String>,
+}
+
+impl StackArgs {
+    /// Changes a card and a plan by it, and gives the framework's release where it names one.
+    pub(crate) fn apply(&self, card: &mut Card, plan: &mut Plan) -> Result<Option<(u32, u32)>, Failure> {
+        let Some(words) = &self.stack else { return Ok(None) };
+        stack::apply(words, card, plan)?;
+        Ok(stack::release(words))
+    }
+}
+
+/// A second host to compare with.
+#[derive(Args, Debug, Default)]
+pub(crate) struct HostsArgs {
+    #[command(flatten)]
+    stack: StackArgs,
     /// A second host, component by component: --vs 'gtx-1080-ti, torch 1.12, display, others 1GiB'
     #[arg(long, value_name = "NAME, WORD,…", requires = "gpu", help_heading = HEADING)]
     vs: Option<String>,
@@ -54,10 +70,7 @@ pub(crate) struct HostsArgs {
 impl HostsArgs {
     /// What `--stack` says of the first host.
     pub(crate) fn first(&self, card: &mut Option<Card>, plan: &mut Plan) -> Result<(), Failure> {
-        match (&self.stack, card) {
-            (Some(words), Some(card)) => stack::apply(words, card, plan),
-            _ => Ok(()),
-        }
+        card.as_mut().map_or(Ok(()), |card| self.stack.apply(card, plan).map(drop))
     }
 
     /// The second host: its card, and the plan as it runs there.

@@ -8,6 +8,20 @@ use std::path::PathBuf;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Process")]
 pub(crate) struct LifeArgs {
+    #[command(flatten)]
+    own: OwnLifeArgs,
+    /// Another model that is alive in the same process, trained the same way: the other half of a GAN; may be repeated
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) with: Vec<PathBuf>,
+    /// Another model that is only run: a teacher, a reference; may be repeated
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) with_frozen: Vec<PathBuf>,
+}
+
+/// What the process does with this model beside the step.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Process")]
+pub(crate) struct OwnLifeArgs {
     /// Validation runs between steps, with this batch size
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     validation_batch: Option<u64>,
@@ -20,24 +34,25 @@ pub(crate) struct LifeArgs {
     /// Models of earlier runs that are still alive, as in a notebook
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     stale_models: u32,
-    /// Another model that is alive in the same process, trained the same way: the other half of a GAN; may be repeated
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) with: Vec<PathBuf>,
-    /// Another model that is only run: a teacher, a reference; may be repeated
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) with_frozen: Vec<PathBuf>,
 }
 
 impl LifeArgs {
     /// What the flags mean; nothing where none was typed.
     pub(crate) fn life(&self) -> Option<Life> {
-        let life = Life {
+        let life = self.own.life();
+        let alone = self.with.is_empty() && self.with_frozen.is_empty();
+        (life != Life::default() || !alone).then_some(life)
+    }
+}
+
+impl OwnLifeArgs {
+    /// What the flags mean.
+    pub(crate) fn life(&self) -> Life {
+        Life {
             validation_batch: self.validation_batch,
             prefetch: self.prefetch_to_device,
             predict_batches: self.predict_batches,
             stale_models: self.stale_models,
-        };
-        let alone = self.with.is_empty() && self.with_frozen.is_empty();
-        (life != Life::default() || !alone).then_some(life)
+        }
     }
 }

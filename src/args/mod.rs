@@ -17,8 +17,8 @@ pub(crate) use binding::{ModelArgs, SizeArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use estimate::EstimateArgs;
 pub(crate) use fit::FitArgs;
-pub(crate) use gpu::{GpuArgs, GpusArgs, HostsArgs};
-pub(crate) use life::LifeArgs;
+pub(crate) use gpu::{GpuArgs, GpusArgs, HostsArgs, StackArgs};
+pub(crate) use life::{LifeArgs, OwnLifeArgs};
 pub(crate) use plan::PlanArgs;
 use std::path::PathBuf;
 #[cfg(feature = "validate")]
@@ -311,6 +311,7 @@ pub(crate) struct InspectArgs {
 Examples:
   memfit advise resnet50.onnx --gpu rtx-3060 -b 192
   memfit advise bert.onnx --gpu t4 -b 64 --optimizer adamw --code
+  memfit advise resnet50.onnx --gpu t4 -b 32 --validation-batch 512 --stack 'torch 2.1'
   memfit advise unet.onnx --gpu 8GiB -b 8 --format json")]
 pub(crate) struct AdviseArgs {
     #[command(flatten)]
@@ -319,6 +320,10 @@ pub(crate) struct AdviseArgs {
     pub(crate) plan: PlanArgs,
     #[command(flatten)]
     pub(crate) gpu: GpuArgs,
+    #[command(flatten)]
+    pub(crate) stack: StackArgs,
+    #[command(flatten)]
+    pub(crate) life: OwnLifeArgs,
     /// Show the code of every change, not only of those that are needed
     #[arg(long, help_heading = "Output")]
     pub(crate) code: bool,

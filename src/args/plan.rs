@@ -62,6 +62,9 @@ pub(crate) struct PlanArgs {
     /// torch.backends.cudnn.benchmark is on: plans for each convolution are compared when it first runs
     #[arg(long)]
     cudnn_benchmark: bool,
+    /// The model and its inputs are in torch.channels_last
+    #[arg(long)]
+    channels_last: bool,
     /// Backward runs inside of the autocast region, which keeps the casts of weights alive
     #[arg(long)]
     autocast_backward: bool,
@@ -177,6 +180,7 @@ impl PlanArgs {
             parallel: self.parallel()?,
             allocator: self.allocator.settings(),
             cudnn_benchmark: self.cudnn_benchmark,
+            channels_last: self.channels_last,
             compute_capability: None,
             autocast_backward: self.autocast_backward,
             xla: framework == engine::Framework::Tensorflow && !self.no_xla,

@@ -14,6 +14,15 @@ pub(super) fn apply(words: &str, card: &mut Card, plan: &mut Plan) -> Result<(),
     words.split(',').map(str::trim).filter(|w| !w.is_empty()).try_for_each(|word| one(word, card, plan))
 }
 
+/// The framework's release, where the words name one.
+pub(super) fn release(words: &str) -> Option<(u32, u32)> {
+    let names = ["torch", "pytorch", "tensorflow", "tf"];
+    words.split(',').find_map(|word| {
+        let (name, value) = word.trim().split_once([' ', '='])?;
+        names.contains(&&*name.to_ascii_lowercase()).then(|| version(value.trim()))?
+    })
+}
+
 fn one(word: &str, card: &mut Card, plan: &mut Plan) -> Result<(), Failure> {
     let lower = word.to_ascii_lowercase();
     let (name, value) = lower.split_once([' ', '=']).unwrap_or((&lower, ""));
@@ -57,6 +66,8 @@ mod tests {
         apply("torch 1.12.1, display, others 1.5GiB, fraction 0.5", &mut card, &mut plan).unwrap();
         assert!(card.eager_loading && card.display);
         assert_eq!((card.other_processes.0, plan.allocator.memory_fraction), (3 << 29, Some(500)));
+        assert_eq!(release("display, TensorFlow 2.10.1"), Some((2, 10)));
+        assert_eq!((release("torch"), release("fraction 0.5")), (None, None));
         apply("torch 2.10", &mut card, &mut plan).unwrap();
         assert!(!card.eager_loading);
         for wrong in ["cuda 11", "others many", "fraction 2"] {

@@ -4,23 +4,25 @@ use crate::args::{AdviseArgs, Format};
 use crate::failure::Failure;
 use crate::{Finding, load, output};
 use memfit_engine::Verdict;
-use memfit_engine::advise::advise as look;
+use memfit_engine::advise::{Around, advise as look};
 use memfit_report::advise as report;
 
 /// Looks for changes and writes them as asked. The finding is about the step as it is.
 pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
     // What is wrong with the flags alone is told before a file is opened.
     args.plan.framework()?;
-    let card = args.gpu.card()?.ok_or_else(|| {
+    let mut card = args.gpu.card()?.ok_or_else(|| {
         Failure::new("--gpu", "expected the card that the step is to fit on")
             .hint("for example --gpu rtx-3060")
     })?;
     let loaded = load::load(&args.model)?;
-    let (plan, mut warnings) = args.plan.plan(loaded.framework())?;
+    let (mut plan, mut warnings) = args.plan.plan(loaded.framework())?;
+    let release = args.stack.apply(&mut card, &mut plan)?;
     let ready = loaded.bind(&args.model.sizes)?;
     warnings.splice(0..0, ready.notices());
-    let advice =
-        look(&ready.model, &ready.binding, &plan, &card).map_err(|problems| ready.failure(problems))?;
+    let around = Around { life: args.life.life(), release };
+    let advice = look(&ready.model, &ready.binding, &plan, &card, &around)
+        .map_err(|problems| ready.failure(problems))?;
     output::print(&match args.format.format {
         Format::Json => report::json(&ready.name, &advice, &warnings),
         Format::Text => report::text(&ready.name, &advice, &warnings, args.code, output::width()),

@@ -9,7 +9,9 @@ mod command;
 mod lab;
 mod peers;
 mod picture;
+mod python;
 mod setup;
+mod snippets;
 mod tidy;
 mod tree;
 mod web;
@@ -33,6 +35,8 @@ enum Task {
     Accuracy(lab::Arguments),
     /// Runs other tools beside memfit on this machine and writes docs/performance.md; needs Python 3
     Peers(peers::Options),
+    /// Runs the lines of code that advice gives with PyTorch, TensorFlow and Keras; needs Python 3
+    Snippets(snippets::Options),
     /// Draws docs/estimate.svg, the picture in the README, from real output
     Picture,
     /// Builds and serves the browser calculator; `web build` writes web/dist
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Test(options) => checks::run(&options),
         Task::Peers(options) => peers::run(&options),
+        Task::Snippets(options) => snippets::run(&options),
         Task::Picture => picture::run(),
         Task::Web(options) => web::run(&options),
         Task::Accuracy(arguments) => lab::run("accuracy", &arguments.all),

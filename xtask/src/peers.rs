@@ -7,6 +7,7 @@ mod page;
 mod watch;
 
 use crate::command::{cargo, output, program, root, shown, succeeds};
+use crate::python;
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,7 +45,7 @@ struct Line {
 pub(crate) fn run(options: &Options) -> Result<bool> {
     let python = match &options.python {
         Some(python) => python.clone(),
-        None => environment()?,
+        None => python::environment("peers", "onnx, torch, torchvision")?,
     };
     let mut build = cargo();
     build.args(["build", "--release", "--package", "memfit", "--package", "lab"]);
@@ -109,31 +110,4 @@ fn call(path: &Path, arguments: &[&str]) -> Command {
     let mut command = program(&path.to_string_lossy());
     command.args(arguments);
     command
-}
-
-/// A Python with the other tools, made once under `target`.
-fn environment() -> Result<PathBuf> {
-    let folder = root().join("target/peers");
-    let python = folder.join("bin/python");
-    let has_all =
-        |python: &Path| output(&mut call(python, &["-c", "import onnx, torch, torchvision"])).is_ok();
-    if has_all(&python) {
-        return Ok(python);
-    }
-    println!("making a Python environment in target/peers; PyTorch is a download of several GB");
-    let made = succeeds(program("python3").args(["-m", "venv"]).arg(&folder)).unwrap_or(false);
-    if !made {
-        bail!(
-            "Python 3 with its venv module is needed to run the other tools; \
-             or name a Python that has onnx, torch and torchvision with --python"
-        );
-    }
-    succeeds(
-        call(&python, &["-m", "pip", "install", "--quiet", "-r"])
-            .arg(root().join("xtask/peers/requirements.txt")),
-    )?;
-    if !has_all(&python) {
-        bail!("the other tools could not be installed into {}", folder.display());
-    }
-    Ok(python)
 }

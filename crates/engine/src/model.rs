@@ -35,6 +35,8 @@ pub(crate) fn block(framework: Framework) -> u64 {
 struct Run {
     step: pytorch::Step,
     batch: Option<u64>,
+    /// What the whole model stores, where the step is that of a GPU with a part of it.
+    whole: Option<Vec<pytorch::StoredTensor>>,
 }
 
 /// A graph as the framework runs it, with what was done to get there.
@@ -135,11 +137,17 @@ impl Model {
         replayed.hold(&open, &context::total(&context));
         let fit = card.map(|card| placement::place(&step.timeline, plan, card, &open));
         let mut layers = rows(&step);
+        if let Some(whole) = &run.whole {
+            // Counts of values are the model's, bytes those of this GPU.
+            layers.iter_mut().for_each(|row| row.parameters = 0);
+            whole.iter().for_each(|stored| layers[stored.layer as usize].parameters += stored.parameters());
+        }
         for (row, at_peak) in layers.iter_mut().zip(&replayed.layers) {
             row.at_peak = *at_peak;
         }
         layers.retain(|row| *row != LayerRow { name: row.name.clone(), ..LayerRow::default() });
-        let elements = |kind| step.stored.iter().filter(|s| s.kind == kind).map(|s| s.elements).sum();
+        let whole = run.whole.as_ref().unwrap_or(&step.stored);
+        let elements = |kind| whole.iter().filter(|s| s.kind == kind).map(|s| s.elements).sum();
         let model = ModelSummary {
             name: self.name.clone(),
             format: self.format.clone(),
@@ -198,17 +206,24 @@ impl Model {
         let inferred = infer(graph, binding)?;
         let batch = inferred.batch;
         let Some(parallel) = plan.parallel else {
-            return Ok(Run { step: run(graph, &inferred, plan)?, batch });
+            return Ok(Run { step: run(graph, &inferred, plan)?, batch, whole: None });
         };
         let plan = Plan { accumulate: parallel.micro_batches(plan.accumulate), ..plan.clone() };
-        let mut step = if parallel.tensor > 1 {
+        let mut step = run(graph, &inferred, &plan)?;
+        let mut whole = None;
+        if parallel.tensor > 1 {
             let split = Split::over(graph, &inferred, parallel.tensor);
-            run(&split.graph, &split.inferred, &plan)?
-        } else {
-            run(graph, &inferred, &plan)?
-        };
-        step.assumptions.extend(parallel.apply(&mut step.timeline, plan.accumulate));
-        Ok(Run { step, batch })
+            let part = run(&split.graph, &split.inferred, &plan)?;
+            whole = Some(std::mem::replace(&mut step, part).stored);
+        }
+        let (here, said) = parallel.apply(&mut step.timeline, plan.accumulate);
+        if let Some(here) = here {
+            let all = step.stored.clone();
+            step.stored.retain(|stored| here.get(stored.layer as usize).is_none_or(|here| *here));
+            whole.get_or_insert(all);
+        }
+        step.assumptions.extend(said);
+        Ok(Run { step, batch, whole })
     }
 
     /// What is kept for backward, by the autograd functions that keep it: (functions, bytes, storages). For checking the
@@ -272,8 +287,8 @@ fn rows(step: &pytorch::Step) -> Vec<LayerRow> {
     for stored in &step.stored {
         let row = &mut rows[stored.layer as usize];
         row.optimizer_bytes += stored.optimizer_bytes;
-        if matches!(stored.kind, Stored::Parameter | Stored::Frozen) {
-            row.parameters += stored.elements;
+        row.parameters += stored.parameters();
+        if stored.parameters() > 0 {
             row.parameter_bytes += stored.bytes;
         }
         if stored.kind == Stored::Parameter {

@@ -142,6 +142,8 @@ pub struct Plan {
     pub allocator: AllocatorSettings,
     /// Whether `torch.backends.cudnn.benchmark` is on: the first time a convolution runs, plans for it are compared.
     pub cudnn_benchmark: bool,
+    /// Whether convolutions' operands lie with their channels innermost: `torch.channels_last`.
+    pub channels_last: bool,
     /// The card's compute capability, where it is known: kernels and their scratch memory depend on it.
     pub compute_capability: Option<(u32, u32)>,
     /// Whether backward runs inside of the autocast region, as some training loops have it: the weights' casts live until it ends.
@@ -190,6 +192,7 @@ impl Plan {
                     "nothing is recomputed in TensorFlow's step",
                 ),
                 (self.keep_gradients, "--keep-gradients", "a gradient lives until its update"),
+                (self.channels_last, "--channels-last", "channels are last in TensorFlow anyway"),
                 (self.master_weights, "--master-weights", "variables are float32 under a mixed policy"),
             ];
             let nothing = without.into_iter().filter(|(set, ..)| *set);
@@ -219,6 +222,7 @@ impl Default for Plan {
             parallel: None,
             allocator: AllocatorSettings::default(),
             cudnn_benchmark: false,
+            channels_last: false,
             compute_capability: None,
             autocast_backward: false,
             composed_attention: false,

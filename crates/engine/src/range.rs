@@ -23,8 +23,13 @@ pub(crate) struct Ends {
 /// context. `search` is the most that segments and a kernel on trial hold at one time, where plans are compared.
 pub(crate) fn device(allocated: Bytes, reserved: Bytes, search: Bytes, context: &ContextItem) -> Ends {
     let low = reserved.saturating_sub(thousandths(reserved, SEGMENTS_LESS)).max(allocated);
-    let high = (reserved + thousandths(reserved, SEGMENTS_MORE)).max(search);
+    let high = high(reserved).max(search);
     Ends { low: low + context.low, high: high + context.high }
+}
+
+/// The most that segments are expected to come to where a replay says `reserved`.
+pub(crate) fn high(reserved: Bytes) -> Bytes {
+    reserved + thousandths(reserved, SEGMENTS_MORE)
 }
 
 /// The limit inside which a replay must run so that a step is sure to fit where the allocator can have `limit`.

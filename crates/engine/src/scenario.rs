@@ -6,6 +6,8 @@
 //! `non_blocking=True`) are whole batches. A model that a notebook cell made and nobody let go of keeps its weights and
 //! optimizer state, and so does any other model of the same process between its own steps.
 
+use crate::fit::Axis;
+use crate::timeline::{Event, Storage};
 use crate::{Category, EventKind, Mode, Model, Phase, Plan, Timeline};
 use memfit_graph::{Binding, Bytes, Problem};
 
@@ -82,6 +84,67 @@ fn held(model: &Model, binding: &Binding, plan: &Plan) -> Result<Held, Vec<Probl
         batch: sum(&[Category::Input]),
         peak: estimate.peak.allocated,
     })
+}
+
+/// What happens in a process as timelines, each with all that is alive beside it: the step, and validation and prediction where
+/// there are any.
+pub(crate) fn timelines(
+    model: &Model,
+    binding: &Binding,
+    plan: &Plan,
+    life: &Life,
+) -> Result<Vec<Timeline>, Vec<Problem>> {
+    let mut step = model.step(binding, plan)?.timeline;
+    if *life == Life::default() {
+        return Ok(vec![step]);
+    }
+    let weights = [Category::Parameter, Category::Buffer, Category::OptimizerState];
+    let stale = alive(&step, &weights, life.stale_models);
+    let state = alive(&step, &[Category::OptimizerState], 1);
+    let infer = Plan { mode: Mode::Infer, parallel: None, ..plan.clone() };
+    let mut others = Vec::new();
+    if let Some(batch) = life.validation_batch {
+        let binding = Axis::Batch.bind(model.graph(), binding, batch);
+        let mut forward = model.step(&binding, &infer)?.timeline;
+        let ahead = alive(&forward, &[Category::Input], life.prefetch);
+        hold(&mut forward, &[&state, &stale, &ahead]);
+        others.push(forward);
+    }
+    if life.predict_batches > 1 {
+        let mut forward = model.step(binding, &infer)?.timeline;
+        let kept = vec![model.output_bytes(binding)?; life.predict_batches.min(MOST_KEPT) as usize - 1];
+        hold(&mut forward, &[&state, &stale, &kept]);
+        others.push(forward);
+    }
+    let ahead = alive(&step, &[Category::Input], life.prefetch);
+    hold(&mut step, &[&stale, &ahead]);
+    others.insert(0, step);
+    Ok(others)
+}
+
+/// No more than this many tensors are held one by one.
+const MOST_KEPT: u32 = 4096;
+
+/// What is there before a step, of these categories, so many times.
+fn alive(timeline: &Timeline, of: &[Category], times: u32) -> Vec<Bytes> {
+    let before = timeline.events.iter().take_while(|e| e.phase == Phase::Setup);
+    let storages = before.map(|e| &timeline.storages[e.storage.0 as usize]);
+    let once: Vec<Bytes> = storages.filter(|s| of.contains(&s.category)).map(|s| s.bytes).collect();
+    let times = (times as usize).min(MOST_KEPT as usize / once.len().max(1) + 1);
+    once.repeat(times)
+}
+
+/// Tensors that are there before the step and stay.
+fn hold(timeline: &mut Timeline, held: &[&Vec<Bytes>]) {
+    let (layer, label) = (0, timeline.label("of the process"));
+    let held = held.iter().flat_map(|bytes| bytes.iter());
+    let events: Vec<Event> = held
+        .map(|bytes| {
+            let storage = timeline.add(Storage { bytes: *bytes, category: Category::Buffer, layer, label });
+            Event { kind: EventKind::Allocate, storage, phase: Phase::Setup, layer }
+        })
+        .collect();
+    timeline.insert([(0, events)].into());
 }
 
 /// What is there before the step, of these categories.

@@ -1,6 +1,7 @@
 //! One training step as allocate and free events, in the framework's own order.
 
 use memfit_graph::Bytes;
+use std::collections::BTreeMap;
 
 /// A block of device memory; views share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,4 +116,36 @@ pub struct Timeline {
     pub searches: Vec<Search>,
     /// Scratch memory that a kernel can do without, in ascending order: where it can't be had, another plan runs.
     pub optional: Vec<StorageId>,
+}
+
+impl Timeline {
+    /// A new label.
+    pub(crate) fn label(&mut self, text: &str) -> u32 {
+        self.labels.push(text.into());
+        u32::try_from(self.labels.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// A new storage, without its events.
+    pub(crate) fn add(&mut self, storage: Storage) -> StorageId {
+        self.storages.push(storage);
+        StorageId(u32::try_from(self.storages.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// The first event of the step itself.
+    pub(crate) fn setup_end(&self) -> usize {
+        self.events.iter().position(|e| e.phase != Phase::Setup).unwrap_or(self.events.len())
+    }
+
+    /// Puts events before those at given places.
+    pub(crate) fn insert(&mut self, mut before: BTreeMap<usize, Vec<Event>>) {
+        let events = std::mem::take(&mut self.events);
+        for search in &mut self.searches {
+            search.event += before.range(..=search.event).map(|(_, added)| added.len()).sum::<usize>();
+        }
+        for (i, event) in events.into_iter().enumerate() {
+            self.events.extend(before.remove(&i).unwrap_or_default());
+            self.events.push(event);
+        }
+        self.events.extend(before.into_values().flatten());
+    }
 }

@@ -1,10 +1,11 @@
 //! Advice for real models: what it promises is what an estimate of the changed plan says.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
-use memfit_engine::advise::{Advice, advise};
+use memfit_engine::Life;
+use memfit_engine::advise::{Advice, Around, advise as advise_around};
 use memfit_engine::devices::Card;
 use memfit_engine::{Model, Plan, Precision, Verdict};
-use memfit_graph::{Binding, Bytes};
+use memfit_graph::{Binding, Bytes, Problem};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models");
 
@@ -16,6 +17,10 @@ fn model(name: &str) -> Model {
 
 fn batch(n: u64) -> Binding {
     Binding { batch: Some(n), ..Binding::default() }
+}
+
+fn advise(model: &Model, binding: &Binding, plan: &Plan, card: &Card) -> Result<Advice, Vec<Problem>> {
+    advise_around(model, binding, plan, card, &Around::default())
 }
 
 fn names(advice: &Advice) -> Vec<&str> {
@@ -32,11 +37,13 @@ fn a_step_that_is_too_large_gets_changes_that_make_it_fit() {
     // The number is that of the changed plan, not a rule of thumb.
     let mixed = Plan { precision: Precision::MixedBf16, ..plan.clone() };
     let estimate = model.estimate_on(&batch(192), &mixed, Some(&card)).unwrap();
-    let outcome = change("mixed-precision").outcome.unwrap();
+    let outcome = change("mixed-precision").outcome;
     assert_eq!((outcome.reserved, outcome.verdict), (estimate.peak.reserved, estimate.fit.unwrap().verdict));
     assert_eq!(change("accumulate").title, "2 micro-batches of 96 a step");
     assert!(change("accumulate").snippet.contains("batch_size=96"));
-    assert!(change("channels-last").outcome.is_none());
+    // A loop that halves comes to the same, and a layout saves copies and no more.
+    assert_eq!(change("retry").outcome, change("accumulate").outcome);
+    assert!(change("channels-last").outcome.verdict == Verdict::DoesNotFit);
     // One change is enough, and it is no drastic one.
     let combination = advice.combination.as_ref().unwrap();
     assert_eq!((combination.parts.len(), combination.outcome.verdict), (1, Verdict::Fits));
@@ -62,4 +69,36 @@ fn a_step_that_fits_needs_nothing() {
         advise(&model("lenet.ts_train"), &batch(8), &Plan::default(), &Card::find("a100-80gb").unwrap())
             .unwrap();
     assert_eq!((advice.now.verdict, advice.combination), (Verdict::Fits, None));
+}
+
+#[test]
+fn what_else_happens_in_the_process_counts() {
+    let model = model("resnet18.ts_train");
+    let (plan, card) = (Plan::default(), Card::find("rtx-3060").unwrap());
+    let look =
+        |life| advise_around(&model, &batch(32), &plan, &card, &Around { life, release: None }).unwrap();
+    let alone = look(Life::default());
+    assert_eq!(alone.now.verdict, Verdict::Fits);
+    let life = Life { validation_batch: Some(4096), stale_models: 40, prefetch: 3, ..Life::default() };
+    let crowded = look(life);
+    assert_eq!(crowded.now.verdict, Verdict::DoesNotFit);
+    let change = |name: &str| crowded.changes.iter().find(|c| c.name == name);
+    let validation = change("validation-batch").unwrap();
+    assert!(validation.saving > 0 && validation.snippet.contains("batch_size="), "{validation:?}");
+    let set = crowded.combination.as_ref().unwrap();
+    assert_eq!(set.outcome.verdict, Verdict::Fits);
+    assert_eq!(look(Life { stale_models: 40, ..Life::default() }).changes[0].name, "fewer-models");
+}
+
+#[test]
+fn tensorflow_leaves_to_others_what_it_does_not_need() {
+    let model = model("resnet18.ts_train");
+    let plan = Plan { framework: memfit_engine::Framework::Tensorflow, ..Plan::default() };
+    let card = Card::find("rtx-3090").unwrap();
+    let advice = advise(&model, &batch(8), &plan, &card).unwrap();
+    for name in ["memory-growth", "logical-limit"] {
+        let change = advice.changes.iter().find(|c| c.name == name).unwrap();
+        assert!(change.for_others && change.saving > 4 << 30, "{change:?}");
+        assert_eq!(change.outcome.verdict, Verdict::Fits);
+    }
 }

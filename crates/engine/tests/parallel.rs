@@ -77,6 +77,9 @@ fn a_transformer_is_split_as_megatron_splits_it() {
         assert!(parameters(&two) < parameters(&one) * 11 / 20, "{name}: {}", parameters(&two));
         assert_eq!(two.breakdown.allocated(), two.peak.allocated);
     }
+    // In a bottleneck of a residual network the first of three convolutions is split by channels.
+    let [one, two] = [1, 2].map(|n| split("resnet50", n, 1, 1).saved_for_backward.0);
+    assert!(two < one * 9 / 10, "{two} of {one}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! (c10/cuda/CUDACachingAllocator.cpp, `get_allocation_size`), so that a tensor is recognised by its size when it is large.
 
 use crate::{Log, Message};
-use memfit_engine::advise::{Advice, advise};
+use memfit_engine::advise::{Advice, Around, advise};
 use memfit_engine::devices::{Card, Device};
 use memfit_engine::fit::{self, Axis};
 use memfit_engine::{Estimate, EventKind, Model, Phase, Plan, Verdict};
@@ -199,7 +199,9 @@ impl Beside {
         }
         let Some(batch) = self.batch else { return };
         let binding = Binding { batch: Some(batch), ..binding.clone() };
-        self.advice = advise(model, &binding, plan, &card).ok().filter(|a| a.now.verdict != Verdict::Fits);
+        self.advice = advise(model, &binding, plan, &card, &Around::default())
+            .ok()
+            .filter(|a| a.now.verdict != Verdict::Fits);
     }
 
     /// What it says, sentence by sentence.
@@ -260,7 +262,7 @@ fn changes(advice: &Advice) -> String {
             format!("To make that batch fit: {} ({} on the device).", parts.join("; "), set.outcome.device)
         }
         None => {
-            let best = advice.changes.iter().filter(|c| c.saving > 0).take(CHANGES);
+            let best = advice.changes.iter().filter(|c| c.saving > 0 && !c.for_others).take(CHANGES);
             let best: Vec<String> =
                 best.map(|c| format!("{} saves {}", c.title, Bytes(c.saving.unsigned_abs()))).collect();
             match best.is_empty() {
@@ -283,7 +285,7 @@ fn advice_json(advice: &Advice) -> Value {
     let changes: Vec<Value> = advice
         .changes
         .iter()
-        .map(|c| json!({"name": c.name, "title": c.title, "saving_bytes": c.outcome.map(|_| c.saving)}))
+        .map(|c| json!({"name": c.name, "title": c.title, "saving_bytes": c.saving}))
         .collect();
     json!({"changes": changes, "combination": set})
 }

@@ -163,6 +163,7 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     rest(plan.ema, "averaged weights".into());
     rest(plan.master_weights, "master weights".into());
     rest(plan.cudnn_benchmark, "cuDNN benchmark".into());
+    rest(plan.channels_last, "channels last".into());
     rest(plan.autocast_backward, "backward in autocast".into());
     rest(plan.composed_attention, "attention composed".into());
     rest(plan.assume_batchnorm, "batch norms assumed".into());

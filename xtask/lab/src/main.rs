@@ -4,6 +4,7 @@
 mod accuracy;
 mod measure;
 mod parity;
+mod snippets;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -15,6 +16,8 @@ enum Task {
     Accuracy(accuracy::Options),
     /// Checks that wasm gives the same bytes as a native build
     Parity,
+    /// Runs the lines of code that advice gives with the installed frameworks
+    Snippets(snippets::Options),
     /// Times the work alone, without the start of a program
     Time(measure::Timed),
     /// Writes a file with 2 GiB of weights inside, all of them holes, or a transformer
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Accuracy(options) => accuracy::run(&options),
         Task::Parity => parity::run(),
+        Task::Snippets(options) => snippets::run(&options),
         Task::Time(timed) => measure::time(&timed),
         Task::Make { path, nodes } => measure::make(&path, nodes),
     };

@@ -1,11 +1,12 @@
 //! Growing segments in the place of many (PyTorch), CUDA's own pool (TensorFlow): less memory in pieces that are too small.
 
-use super::{Change, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation, snippet};
 use crate::{Framework, Model};
 
 pub(super) const CHANGE: Change = Change {
     name: "allocator",
     effort: 1,
+    kind: Kind::Step,
     cost: "nothing but a variable of the environment, set before the framework is imported",
     levels,
 };
@@ -16,16 +17,18 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     if settings.cuda_malloc_async || settings.pytorch.expandable_segments {
         return Vec::new();
     }
-    let (title, text) = match now.plan.framework {
-        Framework::Pytorch => {
+    let since = |release| now.release.is_none_or(|is| is >= release);
+    let title = match now.plan.framework {
+        Framework::Pytorch if since((2, 1)) => {
             settings.pytorch.expandable_segments = true;
-            ("expandable segments", include_str!("snippets/pytorch/allocator.py"))
+            "expandable segments"
         }
-        Framework::Tensorflow => {
+        Framework::Tensorflow if since((2, 5)) => {
             settings.cuda_malloc_async = true;
-            ("CUDA's own pool, cuda_malloc_async", include_str!("snippets/keras/allocator.py"))
+            "CUDA's own pool, cuda_malloc_async"
         }
-        Framework::Burn => return Vec::new(),
+        _ => return Vec::new(),
     };
-    vec![Level { title: title.into(), situation, snippet: snippet::fill(text, &[]) }]
+    let snippet = snippet::lines(now, CHANGE.name, &[]);
+    snippet.map(|snippet| Level { title: title.into(), situation, snippet }).into_iter().collect()
 }

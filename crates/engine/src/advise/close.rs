@@ -1,12 +1,13 @@
 //! Closing what else is on the card.
 
-use super::{Change, Level, Situation};
+use super::{Change, Kind, Level, Situation, snippet};
 use crate::Model;
 use memfit_graph::Bytes;
 
 pub(super) const CHANGE: Change = Change {
     name: "close-others",
     effort: 1,
+    kind: Kind::Step,
     cost: "other processes end; a display moves to another card",
     levels,
 };
@@ -22,9 +23,6 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     };
     let mut situation = now.clone();
     (situation.card.other_processes, situation.card.display) = (Bytes::ZERO, false);
-    vec![Level {
-        title: what,
-        situation,
-        snippet: "# nvidia-smi lists the processes and what each holds".into(),
-    }]
+    let snippet = snippet::lines(now, CHANGE.name, &[]);
+    snippet.map(|snippet| Level { title: what, situation, snippet }).into_iter().collect()
 }

@@ -1,12 +1,13 @@
 //! Training the head alone: no gradients, no optimizer state and no saved activations for the rest.
 
-use super::{Change, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation, snippet};
 use crate::{Mode, Model};
 use memfit_graph::Role;
 
 pub(super) const CHANGE: Change = Change {
     name: "freeze",
     effort: 3,
+    kind: Kind::Step,
     cost: "only the last module learns; for a model that is trained already",
     levels,
 };
@@ -18,14 +19,10 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     }
     let mut situation = now.clone();
     situation.plan.freeze = rest.iter().map(|module| format!("{module}.*")).collect();
-    let text = snippet::of(
-        now.plan.framework,
-        include_str!("snippets/pytorch/freeze.py"),
-        include_str!("snippets/keras/freeze.py"),
-    );
     let title = format!("train {head} alone");
     let values = [("HEAD", format!("\"{}\"", head.replace(['"', '\\', '\n'], "_")))];
-    vec![Level { title, situation, snippet: snippet::fill(text, &values) }]
+    let snippet = snippet::lines(now, CHANGE.name, &values);
+    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
 }
 
 /// The last module that has weights, and the others, by the first component of their names.

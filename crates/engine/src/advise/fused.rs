@@ -1,15 +1,19 @@
 //! A fused optimizer: one kernel in the place of lists of temporaries as large as the model (PyTorch).
 
-use super::{Change, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation, snippet};
 use crate::{Framework, Mode, Model, OptimizerImpl, optimizers};
 
 pub(super) const CHANGE: Change =
-    Change { name: "fused-optimizer", effort: 1, cost: "none; it is faster too", levels };
+    Change { name: "fused-optimizer", effort: 1, kind: Kind::Step, cost: "none; it is faster too", levels };
 
 fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let plan = &now.plan;
     let has = optimizers::find(&plan.optimizer)
         .is_some_and(|o| o.implementations().contains(&OptimizerImpl::Fused));
+    // Fused Adam came with 2.0, the others with 2.3 and 2.4.
+    let adam = plan.optimizer.starts_with("adam");
+    let since = if adam { (2, 0) } else { (2, 4) };
+    let has = has && now.release.is_none_or(|release| release >= since);
     let already = plan.optimizer_impl == OptimizerImpl::Fused;
     if !has || already || plan.mode != Mode::Train || !now.is(Framework::Pytorch) {
         return Vec::new();
@@ -17,6 +21,9 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let mut situation = now.clone();
     situation.plan.optimizer_impl = OptimizerImpl::Fused;
     let values = [("OPTIMIZER", super::optimizer::class(&plan.optimizer).to_owned())];
-    let snippet = snippet::fill(include_str!("snippets/pytorch/fused.py"), &values);
-    vec![Level { title: "a fused optimizer".into(), situation, snippet }]
+    let snippet = snippet::lines(now, CHANGE.name, &values);
+    snippet
+        .map(|snippet| Level { title: "a fused optimizer".into(), situation, snippet })
+        .into_iter()
+        .collect()
 }

@@ -1,10 +1,15 @@
 //! Letting go of gradients between steps (PyTorch).
 
-use super::{Change, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation, snippet};
 use crate::{Framework, Mode, Model};
 
-pub(super) const CHANGE: Change =
-    Change { name: "drop-gradients", effort: 1, cost: "none; it is PyTorch's default since 2.0", levels };
+pub(super) const CHANGE: Change = Change {
+    name: "drop-gradients",
+    effort: 1,
+    kind: Kind::Step,
+    cost: "none; it is PyTorch's default since 2.0",
+    levels,
+};
 
 fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     if !now.plan.keep_gradients || now.plan.mode != Mode::Train || !now.is(Framework::Pytorch) {
@@ -12,6 +17,7 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     }
     let mut situation = now.clone();
     situation.plan.keep_gradients = false;
-    let snippet = snippet::fill(include_str!("snippets/pytorch/gradients.py"), &[]);
-    vec![Level { title: "set gradients to None between steps".into(), situation, snippet }]
+    let title = "set gradients to None between steps".to_owned();
+    let snippet = snippet::lines(now, CHANGE.name, &[]);
+    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
 }

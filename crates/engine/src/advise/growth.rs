@@ -1,13 +1,14 @@
-//! Memory growth (TensorFlow): it takes what it needs, so that a second process or a second model has the rest. The step
-//! itself needs no less, so no saving is predicted.
+//! Memory growth (TensorFlow): it takes what it needs and not the whole card, so that other processes have the rest. The step
+//! itself needs no less.
 
-use super::{Change, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation, snippet};
 use crate::{Framework, Model};
 
 pub(super) const CHANGE: Change = Change {
     name: "memory-growth",
     effort: 1,
-    cost: "more pieces, since regions are taken one by one; others can use what is left",
+    kind: Kind::ForOthers,
+    cost: "the step itself needs no less, and more pieces: regions are taken one by one",
     levels,
 };
 
@@ -17,6 +18,7 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     }
     let mut situation = now.clone();
     situation.plan.allocator.memory_growth = true;
-    let snippet = snippet::fill(include_str!("snippets/keras/growth.py"), &[]);
-    vec![Level { title: "memory growth, and models let go of with clear_session".into(), situation, snippet }]
+    let title = "memory growth, for others".to_owned();
+    let snippet = snippet::lines(now, CHANGE.name, &[]);
+    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
 }

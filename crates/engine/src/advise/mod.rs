@@ -13,17 +13,22 @@ mod freeze;
 mod fused;
 mod gradients;
 mod growth;
+mod limit;
 mod mixed;
 mod optimizer;
+mod prefetch;
+mod retry;
 mod search;
 mod shorten;
 mod shrink;
 mod snippet;
+mod stale;
+mod validation;
 
-pub use snippet::snippets;
+pub use snippet::{Release, examples};
 
 use crate::devices::{Card, context};
-use crate::{Framework, Model, Plan, Verdict, placement};
+use crate::{Framework, Life, Model, Plan, Verdict, placement, scenario};
 use memfit_graph::{Binding, Bytes, Problem};
 
 /// All changes, in alphabetical order of their files.
@@ -37,10 +42,15 @@ static ALL: &[Change] = &[
     fused::CHANGE,
     gradients::CHANGE,
     growth::CHANGE,
+    limit::CHANGE,
     mixed::CHANGE,
     optimizer::CHANGE,
+    prefetch::CHANGE,
+    retry::CHANGE,
     shorten::CHANGE,
     shrink::CHANGE,
+    stale::CHANGE,
+    validation::CHANGE,
 ];
 
 /// Something that can be changed.
@@ -49,10 +59,30 @@ struct Change {
     name: &'static str,
     /// What it asks of the user: 1 is a setting, 2 a change of the training loop, 3 touches what is learnt.
     effort: u32,
+    /// What it saves.
+    kind: Kind,
     /// What it costs.
     cost: &'static str,
     /// The situations after it, gentlest first; none where it does not apply.
     levels: fn(&Model, &Situation) -> Vec<Level>,
+}
+
+/// What a change saves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The step, or what else happens in the process, needs less, or has more of the card.
+    Step,
+    /// The process holds less of the card than it may, and needs as much.
+    ForOthers,
+}
+
+/// What is known beside the step.
+#[derive(Clone, Debug, Default)]
+pub struct Around {
+    /// What else happens in the process.
+    pub life: Life,
+    /// The framework's release, for which code is written; the newest where it is not given.
+    pub release: Option<Release>,
 }
 
 /// What is asked about.
@@ -62,6 +92,8 @@ struct Situation {
     binding: Binding,
     batch: Option<u64>,
     card: Card,
+    life: Life,
+    release: Option<Release>,
 }
 
 impl Situation {
@@ -86,8 +118,10 @@ pub struct Outcome {
     pub reserved: Bytes,
     /// What it can have of the card.
     pub usable: Bytes,
-    /// Whether the step fits.
+    /// Whether the step fits, and what else happens in the process.
     pub verdict: Verdict,
+    /// What the driver shows for the process: `device`, or all that the framework takes at its start.
+    pub held: Bytes,
 }
 
 /// One change.
@@ -101,9 +135,11 @@ pub struct Advised {
     pub cost: &'static str,
     /// What it asks: 1 is a setting, 2 a change of the training loop, 3 touches what is learnt.
     pub effort: u32,
-    /// What it comes to alone; none where it is not predicted.
-    pub outcome: Option<Outcome>,
-    /// How much less the step needs of the card; negative where it needs more.
+    /// What it comes to alone.
+    pub outcome: Outcome,
+    /// Whether others have what is saved, and the step itself needs as much as before.
+    pub for_others: bool,
+    /// How much less the step needs of the card, or the process holds where others have it; negative where it needs more.
     pub saving: i64,
     /// The code that does it.
     pub snippet: String,
@@ -133,19 +169,32 @@ pub struct Advice {
     pub combination: Option<Combination>,
 }
 
-/// Looks for changes that make a step fit on a card.
+/// Looks for changes that make a step fit on a card, and what else happens in its process.
 ///
 /// # Errors
 /// What makes the step impossible as it is.
-pub fn advise(model: &Model, binding: &Binding, plan: &Plan, card: &Card) -> Result<Advice, Vec<Problem>> {
+pub fn advise(
+    model: &Model,
+    binding: &Binding,
+    plan: &Plan,
+    card: &Card,
+    around: &Around,
+) -> Result<Advice, Vec<Problem>> {
     let batch = model.batch(binding)?;
-    let now = Situation { plan: plan.clone(), binding: binding.clone(), batch, card: card.clone() };
+    let now = Situation {
+        plan: plan.clone(),
+        binding: binding.clone(),
+        batch,
+        card: card.clone(),
+        life: around.life.clone(),
+        release: around.release,
+    };
     let outcome = evaluate(model, &now)?;
     let mut changes: Vec<Advised> =
         ALL.iter().filter_map(|change| alone(model, change, &now, &outcome)).collect();
     let rank = |a: &Advised| {
-        let fits = a.outcome.is_some_and(|o| o.verdict > outcome.verdict);
-        (a.outcome.is_none(), !fits, if fits { a.effort } else { 0 }, std::cmp::Reverse(a.saving))
+        let fits = a.outcome.verdict > outcome.verdict;
+        (a.for_others, !fits, if fits { a.effort } else { 0 }, std::cmp::Reverse(a.saving))
     };
     changes.sort_by_key(|a| (rank(a), a.name));
     let combination =
@@ -157,12 +206,7 @@ pub fn advise(model: &Model, binding: &Binding, plan: &Plan, card: &Card) -> Res
 /// The gentlest level that helps to fit, else the one that saves most.
 fn alone(model: &Model, change: &Change, now: &Situation, before: &Outcome) -> Option<Advised> {
     let mut best: Option<(Level, Outcome)> = None;
-    let mut unpredicted = None;
     for level in (change.levels)(model, now) {
-        if !is_predicted(change) {
-            unpredicted = Some(level);
-            break;
-        }
         let Ok(outcome) = evaluate(model, &level.situation) else { continue };
         let done = outcome.verdict == Verdict::Fits;
         if best.as_ref().is_none_or(|(_, b)| (outcome.verdict, b.reserved) > (b.verdict, outcome.reserved)) {
@@ -172,39 +216,55 @@ fn alone(model: &Model, change: &Change, now: &Situation, before: &Outcome) -> O
             break;
         }
     }
-    let (level, outcome) = match (best, unpredicted) {
-        (Some((level, outcome)), _) => (level, Some(outcome)),
-        (None, Some(level)) => (level, None),
-        (None, None) => return None,
+    let (level, outcome) = best?;
+    let for_others = change.kind == Kind::ForOthers;
+    let saving = match change.kind {
+        Kind::Step => saved(before, &outcome),
+        Kind::ForOthers => signed(before.held) - signed(outcome.held),
     };
-    let saving = outcome.map_or(0, |after| saved(before, &after));
-    if outcome.is_some_and(|after| saving <= 0 && after.verdict <= before.verdict) {
+    if saving <= 0 && outcome.verdict <= before.verdict {
         return None;
     }
     let Change { name, effort, cost, .. } = *change;
-    Some(Advised { name, title: level.title, cost, effort, outcome, saving, snippet: level.snippet })
-}
-
-/// Whether the engine knows what the change does.
-fn is_predicted(change: &Change) -> bool {
-    !matches!(change.name, "channels-last" | "memory-growth")
+    Some(Advised {
+        name,
+        title: level.title,
+        cost,
+        effort,
+        outcome,
+        for_others,
+        saving,
+        snippet: level.snippet,
+    })
 }
 
 /// What the step needs less, and the card has more.
 fn saved(before: &Outcome, after: &Outcome) -> i64 {
-    let signed = |b: Bytes| i64::try_from(b.0).unwrap_or(i64::MAX);
     signed(before.device) - signed(after.device) + signed(after.usable) - signed(before.usable)
 }
 
-/// Runs and replays a situation.
+fn signed(bytes: Bytes) -> i64 {
+    i64::try_from(bytes.0).unwrap_or(i64::MAX)
+}
+
+/// Runs and replays a situation: the step, and what else happens in the process.
 fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Problem>> {
     let plan = s.plan.on(&s.card);
-    let timeline = model.step(&s.binding, &plan)?.timeline;
-    let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&s.card.device));
-    let fit = placement::place(&timeline, &plan, &s.card, &open);
     let context = context::total(&s.card.context(&plan)).expected;
-    let reserved = open.peak_reserved.usage.reserved;
-    Ok(Outcome { device: reserved + context, reserved, usable: fit.usable, verdict: fit.verdict })
+    let mut worst: Option<Outcome> = None;
+    for timeline in scenario::timelines(model, &s.binding, &plan, &s.life)? {
+        let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&s.card.device));
+        let fit = placement::place(&timeline, &plan, &s.card, &open);
+        let reserved = open.peak_reserved.usage.reserved.max(worst.map_or(Bytes::ZERO, |w| w.reserved));
+        worst = Some(Outcome {
+            device: reserved + context,
+            reserved,
+            usable: fit.usable,
+            verdict: fit.verdict.min(worst.map_or(fit.verdict, |w| w.verdict)),
+            held: fit.preallocated.unwrap_or(reserved) + context,
+        });
+    }
+    worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! An optimizer with less state: Adam keeps two values a parameter, momentum one, plain SGD none.
 
-use super::{Change, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation, snippet};
 use crate::{Mode, Model, optimizers};
 use memfit_graph::DType;
 
 pub(super) const CHANGE: Change = Change {
     name: "lighter-optimizer",
     effort: 3,
+    kind: Kind::Step,
     cost: "another path of learning: its learning rate has to be found anew",
     levels,
 };
@@ -19,22 +20,18 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
         return Vec::new();
     }
     let have = state(&now.plan.optimizer);
-    LIGHTER.iter().filter(|name| state(name) < have).map(|name| level(now, name)).collect()
+    LIGHTER.iter().filter(|name| state(name) < have).filter_map(|name| level(now, name)).collect()
 }
 
-fn level(now: &Situation, name: &'static str) -> Level {
+fn level(now: &Situation, name: &'static str) -> Option<Level> {
     let mut situation = now.clone();
     situation.plan.optimizer = name.into();
     let own = optimizers::find(name).map(|o| o.implementation(now.plan.optimizer_impl));
     situation.plan.optimizer_impl = own.unwrap_or_default();
-    let text = snippet::of(
-        now.plan.framework,
-        include_str!("snippets/pytorch/optimizer.py"),
-        include_str!("snippets/keras/optimizer.py"),
-    );
     let momentum = if name == "momentum" { "0.9" } else { "0.0" };
     let title = if name == "momentum" { "SGD with momentum" } else { "plain SGD" };
-    Level { title: title.into(), situation, snippet: snippet::fill(text, &[("MOMENTUM", momentum.into())]) }
+    let snippet = snippet::lines(now, CHANGE.name, &[("MOMENTUM", momentum.into())])?;
+    Some(Level { title: title.into(), situation, snippet })
 }
 
 /// Bytes of state for each of a thousand values.

@@ -1,6 +1,6 @@
 //! The smallest set of changes that fits: the fewest changes, and of equally many those that ask least.
 
-use super::{Change, Combination, Situation, evaluate, is_predicted};
+use super::{Change, Combination, Kind, Situation, evaluate};
 use crate::{Model, Verdict};
 
 /// Sets of more changes than this are not looked for: nobody would make them.
@@ -10,7 +10,7 @@ const MOST_RUNS: usize = 160;
 
 /// The first set that fits for sure, else the first that is tight.
 pub(super) fn smallest(model: &Model, now: &Situation, all: &[Change]) -> Option<Combination> {
-    let mut useful: Vec<&Change> = all.iter().filter(|c| is_predicted(c)).collect();
+    let mut useful: Vec<&Change> = all.iter().filter(|c| c.kind == Kind::Step).collect();
     useful.retain(|change| !(change.levels)(model, now).is_empty());
     useful.sort_by_key(|change| change.effort);
     let (mut runs, mut tight) = (0, None);

@@ -1,11 +1,16 @@
 //! Shorter sequences: activations grow with the length, and the scores of attention with its square.
 
-use super::{Change, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation, snippet};
 use crate::Model;
 use crate::fit::Axis;
 
-pub(super) const CHANGE: Change =
-    Change { name: "shorter-sequences", effort: 3, cost: "longer texts are cut or split", levels };
+pub(super) const CHANGE: Change = Change {
+    name: "shorter-sequences",
+    effort: 3,
+    kind: Kind::Step,
+    cost: "longer texts are cut or split",
+    levels,
+};
 
 fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     let graph = model.graph();
@@ -18,13 +23,8 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     let level = |n: u64| {
         let mut situation = now.clone();
         situation.binding = Axis::Sequence.bind(graph, &now.binding, n);
-        let text = snippet::of(
-            now.plan.framework,
-            include_str!("snippets/pytorch/shorten.py"),
-            include_str!("snippets/keras/shorten.py"),
-        );
-        let snippet = snippet::fill(text, &[("LENGTH", n.to_string())]);
-        Level { title: format!("sequences of {n}, not {length}"), situation, snippet }
+        let snippet = snippet::lines(now, CHANGE.name, &[("LENGTH", n.to_string())])?;
+        Some(Level { title: format!("sequences of {n}, not {length}"), situation, snippet })
     };
-    [length / 4 * 3, length / 2].map(level).into()
+    [length / 4 * 3, length / 2].into_iter().filter_map(level).collect()
 }

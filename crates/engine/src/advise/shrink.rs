@@ -1,12 +1,13 @@
 //! Smaller images: activations shrink with the square of the side.
 
-use super::{Change, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation, snippet};
 use crate::Model;
 use crate::fit::Axis;
 
 pub(super) const CHANGE: Change = Change {
     name: "smaller-images",
     effort: 3,
+    kind: Kind::Step,
     cost: "details are lost, and with them some accuracy",
     levels,
 };
@@ -23,13 +24,8 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     let level = |n: u64| {
         let mut situation = now.clone();
         situation.binding = Axis::Image.bind(graph, &now.binding, n);
-        let text = snippet::of(
-            now.plan.framework,
-            include_str!("snippets/pytorch/shrink.py"),
-            include_str!("snippets/keras/shrink.py"),
-        );
-        let snippet = snippet::fill(text, &[("SIDE", n.to_string())]);
-        Level { title: format!("images of {n}x{n}, not {side}x{side}"), situation, snippet }
+        let snippet = snippet::lines(now, CHANGE.name, &[("SIDE", n.to_string())])?;
+        Some(Level { title: format!("images of {n}x{n}, not {side}x{side}"), situation, snippet })
     };
-    sides.into_iter().filter(|n| *n >= step).map(level).collect()
+    sides.into_iter().filter(|n| *n >= step).filter_map(level).collect()
 }

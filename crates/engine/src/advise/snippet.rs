@@ -1,34 +1,132 @@
-//! The lines of code that a change asks for. They are files of Python, so that tools can parse and run them; names between
-//! double underscores stand for what depends on the situation.
+//! The lines of code that a change asks for. They are files of Python; names between double underscores stand for what depends
+//! on the situation. Some have another file for releases that lack a function.
+//!
+//! Sources of the releases: PyTorch's release notes and documentation (`torch.amp.GradScaler` 2.3, `use_reentrant` 1.11,
+//! `torch.OutOfMemoryError` 2.5, `torch.cuda.OutOfMemoryError` 1.13, `PYTORCH_ALLOC_CONF` 2.9, `expandable_segments` 2.1); TensorFlow's (logical
+//! devices and `mixed_precision` 2.4, `cuda_malloc_async` 2.5, Keras 3 as `keras` 2.16), Keras' (`gradient_accumulation_steps` 3.1).
 
+use super::Situation;
 use crate::Framework;
 
-/// Fills a snippet in; a leading comment that names the placeholders is not part of it.
-pub(super) fn fill(text: &str, values: &[(&str, String)]) -> String {
-    let mut text = text.trim_end().to_owned();
-    for (name, value) in values {
-        text = text.replace(&format!("__{name}__"), value);
-    }
-    text
+/// A release: major and minor.
+pub type Release = (u32, u32);
+
+/// The release with which TensorFlow's Keras is Keras 3.
+pub(super) const KERAS_3: Release = (2, 16);
+
+/// One file.
+struct Snippet {
+    framework: Framework,
+    name: &'static str,
+    /// The release from which on it is taken, over those before it in the list.
+    since: Release,
+    text: &'static str,
 }
 
-/// The text for a framework: PyTorch's or Keras'.
-pub(super) fn of(framework: Framework, pytorch: &'static str, keras: &'static str) -> &'static str {
-    if framework == Framework::Tensorflow { keras } else { pytorch }
+macro_rules! files {
+    ($($framework:ident $folder:literal: $($name:literal $file:literal $since:expr;)+)+) => {
+        &[$($(Snippet {
+            framework: Framework::$framework,
+            name: $name,
+            since: $since,
+            text: include_str!(concat!("snippets/", $folder, "/", $file, ".py")),
+        }),+),+]
+    };
 }
 
-/// Every snippet by its path: framework, name, text.
-pub fn snippets() -> Vec<(&'static str, &'static str, &'static str)> {
-    macro_rules! all {
-        ($($framework:literal: $($name:literal),+;)+) => {
-            vec![$($(($framework, $name, include_str!(concat!("snippets/", $framework, "/", $name, ".py")))),+),+]
-        };
+/// All files, by name; of one name the older release first.
+#[rustfmt::skip]
+static FILES: &[Snippet] = files! {
+    Pytorch "pytorch":
+        "accumulate" "accumulate" (0, 0);
+        "allocator" "allocator" (0, 0);
+        "channels-last" "channels_last" (0, 0);
+        "checkpoint" "checkpoint" (0, 0);
+        "close-others" "close" (0, 0);
+        "drop-gradients" "gradients" (0, 0);
+        "fewer-models" "stale" (0, 0);
+        "freeze" "freeze" (0, 0);
+        "fused-optimizer" "fused" (0, 0);
+        "lighter-optimizer" "optimizer" (0, 0);
+        "mixed-precision" "mixed_of_cuda" (0, 0);
+        "mixed-precision" "mixed" (2, 3);
+        "prefetch" "prefetch" (0, 0);
+        "retry" "retry" (0, 0);
+        "shorter-sequences" "shorten" (0, 0);
+        "smaller-images" "shrink" (0, 0);
+        "validation-batch" "validation" (0, 0);
+    Tensorflow "keras":
+        "accumulate" "accumulate_by_hand" (0, 0);
+        "accumulate" "accumulate" KERAS_3;
+        "allocator" "allocator" (0, 0);
+        "close-others" "close" (0, 0);
+        "fewer-models" "stale" (0, 0);
+        "freeze" "freeze" (0, 0);
+        "lighter-optimizer" "optimizer" (0, 0);
+        "logical-limit" "limit_of_a_virtual_device" (0, 0);
+        "logical-limit" "limit" (2, 4);
+        "memory-growth" "growth_of_a_session" (0, 0);
+        "memory-growth" "growth" (2, 0);
+        "mixed-precision" "mixed" (0, 0);
+        "prefetch" "prefetch" (0, 0);
+        "retry" "retry" KERAS_3;
+        "shorter-sequences" "shorten" (0, 0);
+        "smaller-images" "shrink" (0, 0);
+        "validation-batch" "validation" (0, 0);
+};
+
+/// Values that stand in for a situation's where every snippet is tried.
+#[rustfmt::skip]
+const SAMPLES: &[(&str, &str)] = &[
+    ("BATCH", "8"), ("DTYPE", "\"bfloat16\""), ("HEAD", "\"head\""), ("K", "2"), ("LENGTH", "12"), ("LIMIT", "4096"),
+    ("MICRO", "4"), ("MOMENTUM", "0.9"), ("OPTIMIZER", "Adam"), ("SIDE", "24"), ("SCALES", "False"),
+    ("AUTOCAST", "dtype=torch.bfloat16"),
+];
+
+/// The lines for a change in a situation, where its release has what they need.
+pub(super) fn lines(now: &Situation, name: &str, values: &[(&str, String)]) -> Option<String> {
+    written(now.plan.framework, name, now.release, values)
+}
+
+/// The same for a framework and a release; without one, the newest.
+fn written(
+    framework: Framework,
+    name: &str,
+    release: Option<Release>,
+    values: &[(&str, String)],
+) -> Option<String> {
+    let mut of_name = FILES.iter().filter(|file| file.framework == framework && file.name == name);
+    let file = of_name.rfind(|file| release.is_none_or(|release| release >= file.since))?;
+    let mut text = file.text.trim_end().to_owned();
+    let by_release = by_release(release.unwrap_or((u32::MAX, 0)));
+    let by_release = by_release.iter().map(|(name, value)| (*name, (*value).to_owned()));
+    for (name, value) in values.iter().cloned().chain(by_release) {
+        text = text.replace(&format!("__{name}__"), &value);
     }
-    all! {
-        "pytorch": "accumulate", "allocator", "channels_last", "checkpoint", "freeze", "fused", "gradients", "mixed",
-            "optimizer", "shorten", "shrink";
-        "keras": "accumulate", "allocator", "freeze", "growth", "mixed", "optimizer", "shorten", "shrink";
+    if framework == Framework::Tensorflow && release.is_some_and(|release| release < KERAS_3) {
+        text = text.replace("tf.keras.", "keras.").replace("keras.", "tf.keras.");
     }
+    Some(text)
+}
+
+/// What goes by another name in some releases of PyTorch.
+fn by_release(release: Release) -> [(&'static str, &'static str); 3] {
+    let out_of_memory = match release {
+        (2, 5..) | (3.., _) => "torch.OutOfMemoryError",
+        (1, 13..) | (2, _) => "torch.cuda.OutOfMemoryError",
+        _ => "RuntimeError",
+    };
+    let variable = if release >= (2, 9) { "PYTORCH_ALLOC_CONF" } else { "PYTORCH_CUDA_ALLOC_CONF" };
+    let reentrant = if release >= (1, 11) { ", use_reentrant=False" } else { "" };
+    [("OUT_OF_MEMORY", out_of_memory), ("VARIABLE", variable), ("REENTRANT", reentrant)]
+}
+
+/// Every snippet as it is written for a release of a framework, with sample values: its name and the lines.
+pub fn examples(framework: Framework, release: Option<Release>) -> Vec<(&'static str, String)> {
+    let values: Vec<(&str, String)> = SAMPLES.iter().map(|(name, value)| (*name, (*value).into())).collect();
+    let mut names: Vec<&str> = FILES.iter().filter(|f| f.framework == framework).map(|f| f.name).collect();
+    names.dedup();
+    names.into_iter().filter_map(|name| Some((name, written(framework, name, release, &values)?))).collect()
 }
 
 #[cfg(test)]
@@ -36,16 +134,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_take_the_place_of_names() {
-        assert_eq!(fill("a = __K__\n", &[("K", "4".into())]), "a = 4");
+    fn lines_are_those_of_the_release() {
+        let lines = |framework, name, release| written(framework, name, release, &[]).unwrap();
+        let retry = |release| lines(Framework::Pytorch, "retry", Some(release));
+        assert!(retry((1, 9)).contains("except RuntimeError") && retry((2, 5)).contains("except torch.Out"));
+        assert!(lines(Framework::Pytorch, "mixed-precision", Some((2, 2))).contains("torch.cuda.amp"));
+        assert!(lines(Framework::Pytorch, "mixed-precision", None).contains("torch.amp.GradScaler"));
+        let stale = |release| lines(Framework::Tensorflow, "fewer-models", release);
+        assert!(
+            stale(Some((2, 10))).contains("\ntf.keras.backend") && stale(None).contains("\nkeras.backend")
+        );
+        assert!(written(Framework::Tensorflow, "retry", Some((2, 10)), &[]).is_none());
     }
 
     #[test]
-    fn list_and_files_are_in_step() {
-        for framework in ["pytorch", "keras"] {
-            let dir = format!("{}/src/advise/snippets/{framework}", env!("CARGO_MANIFEST_DIR"));
+    fn every_file_is_listed_and_every_name_filled_in() {
+        for (framework, folder) in [(Framework::Pytorch, "pytorch"), (Framework::Tensorflow, "keras")] {
+            let dir = format!("{}/src/advise/snippets/{folder}", env!("CARGO_MANIFEST_DIR"));
             let files = std::fs::read_dir(dir).unwrap().count();
-            assert_eq!(snippets().iter().filter(|s| s.0 == framework).count(), files, "{framework}");
+            let listed = FILES.iter().filter(|file| file.framework == framework);
+            assert_eq!(listed.clone().count(), files, "{folder}");
+            // A newer file stands behind the older one of its name.
+            for pair in listed.collect::<Vec<_>>().windows(2) {
+                assert!((pair[0].name, pair[0].since) < (pair[1].name, pair[1].since), "{}", pair[1].name);
+            }
+            for release in [None, Some((1, 8)), Some((2, 0)), Some((2, 10))] {
+                for (name, text) in examples(framework, release) {
+                    assert!(
+                        !text.contains("__") || text.replace("__init__", "").find("__").is_none(),
+                        "{name}: {text}"
+                    );
+                }
+            }
         }
     }
 }

@@ -54,46 +54,19 @@ fn made_in(timeline: &Timeline, phase: Phase) -> Vec<bool> {
     made
 }
 
-pub(super) fn label(timeline: &mut Timeline, text: &str) -> u32 {
-    timeline.labels.push(text.into());
-    u32::try_from(timeline.labels.len() - 1).unwrap_or(u32::MAX)
-}
-
-pub(super) fn add(timeline: &mut Timeline, storage: Storage) -> StorageId {
-    timeline.storages.push(storage);
-    StorageId(u32::try_from(timeline.storages.len() - 1).unwrap_or(u32::MAX))
-}
-
-pub(super) fn setup_end(timeline: &Timeline) -> usize {
-    timeline.events.iter().position(|e| e.phase != Phase::Setup).unwrap_or(timeline.events.len())
-}
-
-/// The events with others put before those at given places.
-pub(super) fn insert(timeline: &mut Timeline, mut before: BTreeMap<usize, Vec<Event>>) {
-    let events = std::mem::take(&mut timeline.events);
-    for search in &mut timeline.searches {
-        search.event += before.range(..=search.event).map(|(_, added)| added.len()).sum::<usize>();
-    }
-    for (i, event) in events.into_iter().enumerate() {
-        timeline.events.extend(before.remove(&i).unwrap_or_default());
-        timeline.events.push(event);
-    }
-    timeline.events.extend(before.into_values().flatten());
-}
-
 /// DDP's buckets, made when the model is wrapped.
 fn buckets(timeline: &mut Timeline) {
     let gradients = timeline.storages.iter().filter(|s| s.category == Category::Gradient);
     let mut left: Bytes = gradients.map(|s| s.bytes).sum();
-    let (label, at) = (label(timeline, "gradient bucket"), setup_end(timeline));
+    let (label, at) = (timeline.label("gradient bucket"), timeline.setup_end());
     let (mut size, mut made) = (FIRST_BUCKET, Vec::new());
     while left > Bytes::ZERO {
         let bytes = left.min(size);
-        let storage = add(timeline, Storage { bytes, category: Category::Gradient, layer: 0, label });
+        let storage = timeline.add(Storage { bytes, category: Category::Gradient, layer: 0, label });
         made.push(Event { kind: EventKind::Allocate, storage, phase: Phase::Setup, layer: 0 });
         (left, size) = (left - bytes, BUCKET);
     }
-    insert(timeline, [(at, made)].into());
+    timeline.insert([(at, made)].into());
 }
 
 /// A gradient is whole while its layer runs; then the sum over all GPUs is made and each keeps its part.
@@ -103,13 +76,13 @@ fn shard_gradients(timeline: &mut Timeline, n: u64) {
     let mut pending: Vec<StorageId> = Vec::new();
     let mut shards: BTreeMap<StorageId, StorageId> = BTreeMap::new();
     let mut layer = None;
-    let label = label(timeline, "gradient shard");
+    let label = timeline.label("gradient shard");
     for (i, event) in events.iter().enumerate() {
         if layer != Some(event.layer) || event.phase == Phase::OptimizerStep {
             for whole in pending.drain(..) {
                 let storage = timeline.storages[whole.0 as usize];
                 let shard =
-                    add(timeline, Storage { bytes: Bytes(storage.bytes.0.div_ceil(n)), label, ..storage });
+                    timeline.add(Storage { bytes: Bytes(storage.bytes.0.div_ceil(n)), label, ..storage });
                 let at = Event { kind: EventKind::Allocate, storage: shard, ..*event };
                 before
                     .entry(i)
@@ -134,7 +107,7 @@ fn shard_gradients(timeline: &mut Timeline, n: u64) {
             event.storage = *shard;
         }
     }
-    insert(timeline, before);
+    timeline.insert(before);
 }
 
 /// Parameters of a block are whole while it runs, and while the one before it does.
@@ -149,7 +122,7 @@ fn gather(timeline: &mut Timeline, whole: &[Bytes]) {
         }
     }
     let events = timeline.events.clone();
-    let label = label(timeline, "gathered parameters");
+    let label = timeline.label("gathered parameters");
     let mut before: BTreeMap<usize, Vec<Event>> = BTreeMap::new();
     let mut held: Vec<(usize, StorageId)> = Vec::new();
     for (i, event) in events.iter().enumerate() {
@@ -180,7 +153,7 @@ fn gather(timeline: &mut Timeline, whole: &[Bytes]) {
         let freed = held.into_iter().map(|(_, id)| Event { kind: EventKind::Free, storage: id, ..*event });
         before.entry(last).or_default().extend(freed);
     }
-    insert(timeline, before);
+    timeline.insert(before);
 }
 
 /// The block that a layer is in: its path up to the first number, else its first component.

@@ -54,9 +54,14 @@ impl Parallel {
         if self.pipeline > 1 { accumulate.max(self.pipeline) } else { accumulate }
     }
 
-    /// The step as the fullest of the GPUs runs it; the layers have been split already. Says what it assumed.
-    pub(crate) fn apply(self, timeline: &mut Timeline, accumulate: u32) -> Vec<String> {
-        let mut said = vec![format!("{} GPUs; NCCL's own buffers are not in the numbers", self.gpus)];
+    /// The step as the fullest of the GPUs runs it; the layers have been split already. Gives which layers that GPU has, where it
+    /// does not have all, and what was assumed.
+    pub(crate) fn apply(self, timeline: &mut Timeline, accumulate: u32) -> (Option<Vec<bool>>, Vec<String>) {
+        let mut here = None;
+        let mut said = vec![format!(
+            "{} GPUs, and this is one of them; NCCL's own buffers are not in the numbers",
+            self.gpus
+        )];
         if self.tensor > 1 {
             said.push(format!(
                 "layers are split over {} GPUs: products by columns, then by rows, as Megatron-LM does; what stands between \
@@ -66,13 +71,15 @@ impl Parallel {
         }
         if self.pipeline > 1 {
             let micro_batches = self.micro_batches(accumulate);
-            said.push(pipeline::apply(timeline, self.pipeline, micro_batches));
+            let (layers, what) = pipeline::apply(timeline, self.pipeline, micro_batches);
+            here = Some(layers);
+            said.push(what);
         }
         let replicas = self.replicas();
         if replicas > 1 {
-            said.push(format!("{replicas} of them with different samples, each with this batch"));
+            said.push(format!("{replicas} replicas with different samples, each with this batch"));
             data::apply(timeline, self.sharding, u64::from(replicas));
         }
-        said
+        (here, said)
     }
 }

@@ -6,7 +6,7 @@
 //! micro-batches in flight, so it keeps what backward needs of so many. What arrives from a neighbour is a tensor of its own.
 //! The step that comes out is that of the stage that holds most.
 
-use super::data::{add, insert, label, setup_end, unit};
+use super::data::unit;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, Timeline, replay};
 use memfit_graph::Bytes;
@@ -15,25 +15,25 @@ use std::collections::BTreeMap;
 /// Blocks that tensors are rounded up to where stages are compared.
 const BLOCK: u64 = 512;
 
-/// Makes the step that of the fullest stage, and says which it is.
-pub(super) fn apply(timeline: &mut Timeline, stages: u32, micro_batches: u32) -> String {
+/// Makes the step that of the fullest stage; gives the layers that it has, and says which it is.
+pub(super) fn apply(timeline: &mut Timeline, stages: u32, micro_batches: u32) -> (Vec<bool>, String) {
     let stage_of = stages_of(timeline, stages as usize);
     let made = stage_of.iter().max().map_or(1, |last| last + 1);
-    let run = |s: usize| {
-        let in_flight = (made - s).min(micro_batches as usize);
-        (s, in_flight, of_stage(timeline, &stage_of, s, made, in_flight))
-    };
-    // The first of equals: it has the most micro-batches in flight.
-    let all = (0..made).rev().map(run);
-    let Some((s, in_flight, fullest)) = all.max_by_key(|(.., t)| replay::highest(t, BLOCK)) else {
-        return String::new();
-    };
-    *timeline = fullest;
-    format!(
-        "{made} pipeline stages, cut by parameters; the step is that of stage {}, with {in_flight} of at least {micro_batches} \
+    let in_flight = |s: usize| (made - s).min(micro_batches as usize);
+    let run = |s: usize| (s, of_stage(timeline, &stage_of, s, made, in_flight(s)));
+    // Of equals the first, which has the most micro-batches in flight.
+    let fullest = (0..made).rev().map(run).max_by_key(|(_, step)| replay::highest(step, BLOCK));
+    let s = fullest.map_or(0, |(s, step)| {
+        *timeline = step;
+        s
+    });
+    let says = format!(
+        "{made} pipeline stages, cut by parameters; the step is that of stage {}, with {} of at least {micro_batches} \
          micro-batches in flight (1F1B)",
-        s + 1
-    )
+        s + 1,
+        in_flight(s)
+    );
+    (stage_of.iter().map(|stage| *stage == s).collect(), says)
 }
 
 /// By layer, its stage: blocks in forward order, cut so that the most parameters of a stage are as few as can be.
@@ -48,9 +48,11 @@ fn stages_of(timeline: &Timeline, stages: usize) -> Vec<usize> {
     let mut blocks: Vec<(String, u64)> = Vec::new();
     let mut block_of = vec![0; timeline.layers.len()];
     for (i, layer) in timeline.layers.iter().enumerate() {
-        let (name, is_own) = (unit(layer), !layer.starts_with('('));
+        let name = unit(layer);
         match blocks.last_mut() {
-            Some((last, bytes)) if *last == name || !is_own => *bytes = bytes.saturating_add(own[i]),
+            // Names in parentheses are no layers of the model.
+            _ if layer.starts_with('(') => {}
+            Some((last, bytes)) if *last == name => *bytes = bytes.saturating_add(own[i]),
             _ => blocks.push((name, own[i])),
         }
         block_of[i] = blocks.len().saturating_sub(1);
@@ -118,6 +120,9 @@ fn of_stage(whole: &Timeline, stage_of: &[usize], s: usize, stages: usize, in_fl
         let bytes = &mut timeline.storages[event.storage.0 as usize].bytes;
         *bytes = Bytes(u64::try_from(u128::from(bytes.0) * own / all).unwrap_or(u64::MAX));
     }
+    for (storage, _) in timeline.storages.iter_mut().zip(&here).filter(|(_, here)| !**here) {
+        storage.bytes = Bytes::ZERO;
+    }
     timeline.events.clear();
     let (mut searches, mut next) = (Vec::new(), whole.searches.iter().peekable());
     for (i, event) in whole.events.iter().enumerate() {
@@ -140,7 +145,7 @@ fn fly(timeline: &mut Timeline, more: usize) {
     let backward =
         timeline.events.iter().position(|e| matches!(e.phase, Phase::Backward | Phase::OptimizerStep));
     let Some(backward) = backward.filter(|_| more > 0) else { return };
-    let first = setup_end(timeline);
+    let first = timeline.setup_end();
     let mut kept: Vec<Event> = Vec::new();
     for event in timeline.events.get(first..backward).unwrap_or_default() {
         match event.kind {
@@ -148,11 +153,11 @@ fn fly(timeline: &mut Timeline, more: usize) {
             EventKind::Free => kept.retain(|e| e.storage != event.storage),
         }
     }
-    let label = label(timeline, "of a micro-batch in flight");
+    let label = timeline.label("of a micro-batch in flight");
     let (mut made, mut freed) = (Vec::new(), Vec::new());
     for event in (0..more).flat_map(|_| &kept) {
         let storage = timeline.storages[event.storage.0 as usize];
-        let storage = add(timeline, Storage { label, ..storage });
+        let storage = timeline.add(Storage { label, ..storage });
         made.push(Event { storage, phase: Phase::Forward, ..*event });
         freed.push(Event { storage, kind: EventKind::Free, phase: Phase::Backward, ..*event });
     }
@@ -160,7 +165,7 @@ fn fly(timeline: &mut Timeline, more: usize) {
         timeline.events.iter().position(|e| e.phase == Phase::OptimizerStep).unwrap_or(timeline.events.len());
     let mut before = BTreeMap::from([(first, made)]);
     before.entry(end).or_default().extend(freed);
-    insert(timeline, before);
+    timeline.insert(before);
 }
 
 #[cfg(test)]
@@ -172,7 +177,8 @@ mod tests {
         assert_eq!(cut(&[4, 4, 4, 4], 8, 2), [0, 0, 1, 1]);
         assert_eq!(cut(&[1, 1, 1, 90], 90, 4), [0, 1, 2, 3]);
         let mut t = Timeline::default();
-        for (i, bytes) in (0..).zip([10, 30, 30, 10, 20]) {
+        t.layers.push("(inputs)".into());
+        for (i, bytes) in (1..).zip([10, 30, 30, 10, 20]) {
             t.layers.push(format!("blocks.{i}.fc").into());
             t.storages.push(Storage {
                 bytes: Bytes(bytes),
@@ -181,7 +187,7 @@ mod tests {
                 label: 0,
             });
         }
-        assert_eq!(stages_of(&t, 2), [0, 0, 1, 1, 1]);
-        assert_eq!(stages_of(&t, 9), [0, 1, 2, 3, 4]);
+        assert_eq!(stages_of(&t, 2), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(stages_of(&t, 9), [0, 0, 1, 2, 3, 4]);
     }
 }

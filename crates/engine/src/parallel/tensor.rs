@@ -213,7 +213,13 @@ impl<'a> Axes<'a> {
 
     /// Gives a node's outputs their axis; where one must be whole, so must the inputs.
     fn put(&mut self, node: &Node, axis: usize) {
+        let rank = |axes: &Self, id: &TensorId| axes.shape(*id).map(Shape::rank);
+        let first = node.outputs.iter().flatten().next().and_then(|id| rank(self, id));
+        // Others are statistics of a norm.
         for id in node.outputs.iter().flatten() {
+            if rank(self, id) != first {
+                continue;
+            }
             if self.whole[id.index()] || !self.divides(*id, axis) {
                 self.need(node);
             } else {

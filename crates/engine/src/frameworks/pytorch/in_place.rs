@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_tensor_that_somebody_holds_is_not_written_over() {
         let mut tape = Tape::new(None, true);
-        tape.kernels = Some(Kernels::new(false, None));
+        tape.kernels = Some(Kernels::of(&crate::Plan::default()));
         tape.input_is_last_use = true;
         let storage = tape.new_storage(&[4], DType::Float32, Category::Activation, "x");
         let edge = Edge::Node { node: NodeRef(0), output: 0 };

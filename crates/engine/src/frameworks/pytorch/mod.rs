@@ -59,12 +59,20 @@ pub(crate) struct LayerOps {
 }
 
 /// A parameter or buffer.
+#[derive(Clone)]
 pub(crate) struct StoredTensor {
     pub(crate) kind: Stored,
     pub(crate) elements: u64,
     pub(crate) bytes: Bytes,
     pub(crate) layer: u32,
     pub(crate) optimizer_bytes: Bytes,
+}
+
+impl StoredTensor {
+    /// How many values it counts among the model's parameters.
+    pub(crate) fn parameters(&self) -> u64 {
+        if matches!(self.kind, Stored::Parameter | Stored::Frozen) { self.elements } else { 0 }
+    }
 }
 
 /// Operators for which memory is set aside at once; what is larger grows as it goes.
@@ -100,8 +108,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
     let training = plan.mode == Mode::Train;
     let mut tape = Tape::new(plan.precision.autocast(), training);
     tape.reserve(graph.nodes.len().min(LARGE_GRAPH));
-    tape.kernels =
-        (!plan.as_fake_tensors).then(|| Kernels::new(plan.cudnn_benchmark, plan.compute_capability));
+    tape.kernels = (!plan.as_fake_tensors).then(|| Kernels::of(plan));
     let mut runner = Runner {
         graph,
         inferred,

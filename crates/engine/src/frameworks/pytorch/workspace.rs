@@ -15,6 +15,7 @@
 
 use super::strides::{self, Dims};
 use super::tape::{Meta, Node, Tape, TensorRef};
+use crate::Plan;
 use memfit_graph::{Bytes, DType};
 use std::collections::HashSet;
 
@@ -32,6 +33,8 @@ pub(super) enum Pass {
 /// What is known of a card's kernels, and which convolutions have been met.
 pub(super) struct Kernels {
     benchmark: bool,
+    /// Whether the model's tensors have their channels innermost.
+    channels_last: bool,
     /// Major and minor.
     capability: (u32, u32),
     met: HashSet<(Pass, Dims, Dims, Dims)>,
@@ -59,8 +62,13 @@ const IMAGE_CHANNELS: u64 = 4;
 
 impl Kernels {
     /// No convolution met yet.
-    pub(super) fn new(benchmark: bool, capability: Option<(u32, u32)>) -> Kernels {
-        Kernels { benchmark, capability: capability.unwrap_or(AMPERE), met: HashSet::new() }
+    pub(super) fn of(plan: &Plan) -> Kernels {
+        Kernels {
+            benchmark: plan.cudnn_benchmark,
+            channels_last: plan.channels_last,
+            capability: plan.compute_capability.unwrap_or(AMPERE),
+            met: HashSet::new(),
+        }
     }
 
     /// Whether convolutions of a dtype run on tensor cores: half precision from Volta on, bfloat16 and float32 (as TF32, which
@@ -191,7 +199,7 @@ impl Tape {
         }
         let is_new = || (pass, x.shape.clone(), w.shape.clone(), y.shape.clone());
         let searches = kernels.benchmark && kernels.met.insert(is_new());
-        let is_channels_last = !strides::is_contiguous(&x.shape, &x.strides);
+        let is_channels_last = kernels.channels_last || !strides::is_contiguous(&x.shape, &x.strides);
         let copies = if kernels.on_tensor_cores(x.dtype) && !is_channels_last {
             sizes.copies(pass, 16 / element.max(1))
         } else {
@@ -199,7 +207,9 @@ impl Tape {
         };
         let copies = copies.saturating_mul(element);
         if searches {
-            self.memory.search(Bytes(trial(&sizes, x, w, y).max(copies)));
+            // The families with large scratch memory read channels first.
+            let trial = if is_channels_last { 0 } else { trial(&sizes, x, w, y) };
+            self.memory.search(Bytes(trial.max(copies)));
         }
         if copies > 0 {
             self.memory.scratch(Bytes(copies), "convolution");
@@ -218,7 +228,8 @@ mod tests {
     /// The workspace of all three passes of a convolution of 56 x 56 maps, in elements of the output.
     fn workspace(channels: u64, outputs: u64, filter: [u64; 3], dtype: DType, card: (u32, u32)) -> Vec<u64> {
         let mut tape = Tape::new(None, true);
-        tape.kernels = Some(Kernels::new(false, Some(card)));
+        let plan = Plan { compute_capability: Some(card), ..Plan::default() };
+        tape.kernels = Some(Kernels::of(&plan));
         let [per_group, r, s] = filter;
         let (x, w) = (meta(&[2, channels, 56, 56], dtype), meta(&[outputs, per_group, r, s], dtype));
         let y = meta(&[2, outputs, 56, 56], dtype);
@@ -246,7 +257,7 @@ mod tests {
     #[test]
     fn a_convolution_is_searched_once() {
         let mut tape = Tape::new(None, true);
-        tape.kernels = Some(Kernels::new(true, None));
+        tape.kernels = Some(Kernels::of(&Plan { cudnn_benchmark: true, ..Plan::default() }));
         let (x, w) = (meta(&[1, 1536, 10, 10], DType::Float32), meta(&[2048, 1536, 1, 1], DType::Float32));
         let y = meta(&[1, 2048, 10, 10], DType::Float32);
         for _ in 0..2 {

@@ -7,7 +7,7 @@ class Checkpointed(torch.nn.Module):
         self.block = block
 
     def forward(self, *inputs):
-        return checkpoint(self.block, *inputs, use_reentrant=False)
+        return checkpoint(self.block, *inputs__REENTRANT__)
 
 
 # Every repeated block of the model; for transformers: model.gradient_checkpointing_enable()

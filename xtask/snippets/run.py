@@ -1,0 +1,189 @@
+"""Runs the lines of code that memfit's advice gives, on a CPU and a small model.
+
+run.py versions          prints what is installed: {"torch": [2, 15], "tensorflow": [2, 21]}
+run.py torch|tensorflow  reads [[name, code], ...] from standard input and runs each in a namespace of its own
+
+Out of memory and a second card are played: what a snippet does then is checked too.
+"""
+
+import importlib.metadata
+import json
+import os
+import sys
+import traceback
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+BATCH, MOST = 8, 3  # Samples in a batch; more than MOST at once are "out of memory" where that is played.
+
+
+def versions():
+    found = {}
+    for name, packages in {"torch": ["torch"], "tensorflow": ["tensorflow", "tensorflow-cpu"]}.items():
+        for package in packages:
+            try:
+                found[name] = [int(part) for part in importlib.metadata.version(package).split(".")[:2]]
+            except importlib.metadata.PackageNotFoundError:
+                pass
+    print(json.dumps(found))
+
+
+def played_tool(name, code, names):
+    """As on a host with nvidia-smi."""
+    import subprocess
+
+    was, said = subprocess.run, []
+    subprocess.run = lambda words, **_: said.append(words[0]) or subprocess.CompletedProcess(words, 0, "", "")
+    try:
+        exec(compile(code, name, "exec"), names)
+    finally:
+        subprocess.run = was
+    assert said == ["nvidia-smi"], said
+
+
+class Torch:
+    def namespace(self):
+        import torch
+
+        torch.manual_seed(0)
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                block = lambda i, o: torch.nn.Sequential(torch.nn.Conv2d(i, o, 3, padding=1), torch.nn.ReLU())
+                self.blocks = torch.nn.Sequential(block(3, 8), block(8, 8))
+                self.head = torch.nn.Linear(8, 4)
+                self.most = None
+
+            def forward(self, x):
+                if self.most and len(x) > self.most:
+                    raise torch.OutOfMemoryError("CUDA out of memory. (played)")
+                return self.head(self.blocks(x).mean((2, 3)))
+
+        model, x, y = Model(), torch.randn(BATCH, 3, 32, 32), torch.randint(4, (BATCH,))
+        dataset = torch.utils.data.TensorDataset(torch.randn(2 * BATCH, 3, 32, 32), torch.randint(4, (2 * BATCH,)))
+        return {
+            "torch": torch,
+            "model": model,
+            "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+            "loss_fn": torch.nn.CrossEntropyLoss(),
+            "x": x,
+            "y": y,
+            "dataset": dataset,
+            "val_dataset": dataset,
+            "loader": torch.utils.data.DataLoader(dataset, batch_size=BATCH),
+        }
+
+    def weights(self, names):
+        return [p.detach().clone() for p in names["model"].parameters()]
+
+    def check(self, name, code):
+        import torch
+
+        names = self.namespace()
+        before = self.weights(names)
+        if name == "close-others":
+            return played_tool(name, code, names)
+        exec(compile(code, name, "exec"), names)
+        if name in ("accumulate", "mixed-precision", "prefetch", "retry"):
+            assert any((a != b).any() for a, b in zip(before, self.weights(names))), "nothing was learnt"
+        if name == "retry":
+            tight = self.namespace()
+            tight["model"].most = MOST
+            exec(compile(code, name, "exec"), tight)
+            assert tight["micro"] <= MOST, tight["micro"]
+            same = zip(self.weights(names), self.weights(tight))
+            assert all(torch.allclose(a, b, atol=1e-5) for a, b in same), "another step than with memory enough"
+        if name == "checkpoint":
+            names["loss_fn"](names["model"](names["x"]), names["y"]).backward()
+        if name == "channels-last":
+            assert names["x"].is_contiguous(memory_format=torch.channels_last)
+        if name == "freeze":
+            trained = [n for n, p in names["model"].named_parameters() if p.requires_grad]
+            assert trained == ["head.weight", "head.bias"], trained
+        if name == "fewer-models":
+            assert "model" not in names and "optimizer" not in names
+
+
+class Tensorflow:
+    def namespace(self):
+        import keras
+        import numpy
+        import tensorflow as tf
+
+        keras.utils.set_random_seed(0)
+        keras.mixed_precision.set_global_policy("float32")
+        layers = [keras.layers.Dense(8, activation="relu", name="body"), keras.layers.Dense(1, name="head")]
+        model = keras.Sequential([keras.Input((16,))] + layers)
+        model.compile(optimizer="adam", loss="mse")
+        data = numpy.random.default_rng(0)
+        x, y = data.normal(size=(2 * BATCH, 16)).astype("float32"), data.normal(size=(2 * BATCH, 1)).astype("float32")
+        return {"keras": keras, "tf": tf, "model": model, "loss": "mse", "epochs": 2, "x": x, "y": y, "val_x": x, "val_y": y}
+
+    def check(self, name, code):
+        import tensorflow as tf
+
+        names = self.namespace()
+        if name == "close-others":
+            return played_tool(name, code, names)
+        if name in ("memory-growth", "logical-limit"):
+            return self.on_a_card(name, code, names)
+        if name == "retry":
+            fit = type(names["model"]).fit
+
+            def tight(model, *args, batch_size, **kwargs):
+                if batch_size > MOST:
+                    raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor (played)")
+                return fit(model, *args, batch_size=batch_size, verbose=0, **kwargs)
+
+            names["model"].fit = tight.__get__(names["model"])
+        before = names["model"].get_weights()
+        exec(compile(code, name, "exec"), names)
+        if name == "retry":
+            assert names["micro"] <= MOST and names["micro"] * names["pieces"] == BATCH, names["micro"]
+        if name in ("accumulate", "prefetch", "retry", "validation-batch"):
+            after = names["model"].get_weights()
+            assert any((a != b).any() for a, b in zip(before, after)), "nothing was learnt"
+        if name == "freeze":
+            trained = ["/".join(v.path.split("/")[-2:]) for v in names["model"].trainable_variables]
+            assert trained == ["head/kernel", "head/bias"], trained
+        if name == "fewer-models":
+            assert "model" not in names
+
+    def on_a_card(self, name, code, names):
+        """As on a host with a GPU: what is set for it is written down."""
+        config, was, said = names["tf"].config, {}, []
+        targets = [
+            (config, "list_physical_devices", lambda kind=None: ["GPU:0"]),
+            (config.experimental, "set_memory_growth", lambda *args: said.append(args)),
+            (config, "set_logical_device_configuration", lambda *args: said.append(args)),
+        ]
+        for owner, attribute, played in targets:
+            was[attribute] = (owner, getattr(owner, attribute))
+            setattr(owner, attribute, played)
+        try:
+            exec(compile(code, name, "exec"), names)
+        finally:
+            for attribute, (owner, function) in was.items():
+                setattr(owner, attribute, function)
+        assert len(said) == 1 and said[0][0] == "GPU:0", said
+
+
+def main():
+    if sys.argv[1] == "versions":
+        return versions()
+    runner = {"torch": Torch, "tensorflow": Tensorflow}[sys.argv[1]]()
+    failed = 0
+    for name, code in json.load(sys.stdin):
+        environment = dict(os.environ)
+        try:
+            runner.check(name, code)
+            print(f"ok      {sys.argv[1]} {name}")
+        except Exception:
+            failed += 1
+            print(f"FAILED  {sys.argv[1]} {name}\n{code}\n{traceback.format_exc()}")
+        os.environ.clear()
+        os.environ.update(environment)
+    sys.exit(1 if failed else 0)
+
+
+main()
