@@ -205,6 +205,55 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+
+        /// Whatever a step holds, on a card of any size.
+        #[test]
+        fn a_verdict_says_what_replays_say(
+            mib in proptest::collection::vec(1_u64..4_000, 1..30),
+            dies in proptest::collection::vec(proptest::bool::ANY, 30),
+            gib in 2_u64..48,
+            others in 0_u64..3_000,
+        ) {
+            let mut timeline = timeline(&mib);
+            // Some die when the one after the next has come.
+            let mut events = Vec::new();
+            for (event, dies) in timeline.events.iter().zip(&dies) {
+                events.push(*event);
+                if let (true, Some(before)) = (*dies, event.storage.0.checked_sub(1)) {
+                    events.push(Event { kind: EventKind::Free, storage: StorageId(before), ..*event });
+                }
+            }
+            timeline.events = events;
+            let plan = Plan::default();
+            let mut card = Card::find(&format!("{gib}GiB")).unwrap();
+            card.other_processes = Bytes::mib(others);
+            let limits = limits(&plan, &card);
+            let open = open(&timeline, plan.framework, &plan.allocator, Some(&card.device));
+            let fit = place(&timeline, &plan, &card, &open);
+            let fits = |limit| inside_of(&timeline, &plan, limit, card.device.usable()).fits();
+            proptest::prop_assert!(limits.cautious <= limits.expected && limits.expected <= card.device.usable());
+            let expect = match (fits(limits.expected), fits(limits.cautious)) {
+                (true, true) => Verdict::Fits,
+                (true, false) => Verdict::Tight,
+                (false, _) => Verdict::DoesNotFit,
+            };
+            proptest::prop_assert_eq!(fit.verdict, expect);
+            // At the high end segments are larger, and the context too: it fits even so.
+            let high = range::high(open.peak_reserved.usage.reserved);
+            let context = context::total(&card.context(&plan)).high + card.other_processes;
+            if high + context <= card.device.usable() {
+                proptest::prop_assert_eq!(fit.verdict, Verdict::Fits);
+            }
+            if fit.verdict == Verdict::Fits {
+                let allocated = crate::replay::highest(&timeline, 512);
+                proptest::prop_assert!(allocated + context <= card.device.usable());
+                proptest::prop_assert!(fit.headroom() >= 0 && fit.shortage.is_none());
+            }
+        }
+    }
+
     #[test]
     fn a_shortage_says_what_was_asked_for_and_what_there_was() {
         let fit = verdict(&[15_000, 15_000], "rtx-3090");

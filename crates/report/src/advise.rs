@@ -209,9 +209,9 @@ mod tests {
 
             as it is: does not fit, 13.67 GiB wanted of 9.77 GiB usable
 
-            change alone                      saves     wanted  then           it costs
-            2 micro-batches of 32 a step   6.84 GiB   6.84 GiB  fits           some time
-            expandable segments           700.0 MiB  12.99 GiB  does not fit   some time
+            change alone                      saves     wanted  then          it costs
+            2 micro-batches of 32 a step   6.84 GiB   6.84 GiB  fits          some time
+            expandable segments           700.0 MiB  12.99 GiB  does not fit  some time
 
             Do this  one change is enough: fits, 6.84 GiB of 9.77 GiB
 

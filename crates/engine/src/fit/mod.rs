@@ -63,25 +63,28 @@ pub fn matrix(
         // Cards that run the same kernels share the steps.
         let mut left: Vec<usize> = (0..cards.len()).collect();
         while let Some(first) = left.first().and_then(|i| cards.get(*i)) {
-            let plan = plan.on(first);
-            let alike =
-                |i: &usize| cards.get(*i).is_some_and(|card| plan == plan.on(card) && same(first, card));
-            let (group, others) = left.iter().partition(|i| alike(i));
+            let own = plan.on(first);
+            let mut steps = Steps::new(model, binding, own.clone(), axis, start(axis))?;
+            let mut plans_seen = vec![(own, true)];
+            let mut alike = |i: &usize| {
+                let Some(theirs) = cards.get(*i).map(|card| plan.on(card)) else { return false };
+                if let Some((_, same)) = plans_seen.iter().find(|(seen, _)| *seen == theirs) {
+                    return *same;
+                }
+                let same = steps.is_step_of(&theirs);
+                plans_seen.push((theirs, same));
+                same
+            };
+            let (group, others): (Vec<usize>, Vec<usize>) = left.iter().partition(|i| alike(i));
             left = others;
-            let mut steps = Steps::new(model, binding, plan.clone(), axis, start(axis))?;
-            let group: Vec<usize> = group;
             for (c, card) in group.iter().filter_map(|c| Some((*c, cards.get(*c)?))) {
-                cells.push(((c, p), cell(&mut steps, &plan, card, axis)));
+                cells.push(((c, p), cell(&mut steps, &plan.on(card), card, axis)));
                 progress(cells.len(), of);
             }
         }
     }
     cells.sort_by_key(|(place, _)| *place);
     Ok(cells.into_iter().map(|(_, cell)| cell).collect())
-}
-
-fn same(a: &Card, b: &Card) -> bool {
-    a.device.compute_capability == b.device.compute_capability
 }
 
 /// A size that a model with such an axis takes.
@@ -98,8 +101,8 @@ fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
     let limits = placement::limits(plan, card);
     let total = card.device.usable();
     let mut search = |limit: Bytes| loop {
-        let guess = if *axis == Axis::Batch { steps.guess(limit, MOST) } else { start(axis) };
-        let found = search::largest(MOST, guess, &mut |n| steps.inside(n, limit, total).is_some());
+        let start = steps.start(limit, MOST);
+        let found = search::largest(MOST, start, &mut |n| steps.inside(n, limit, total).is_some());
         if found.largest == 0 || steps.holds(found.largest) {
             steps.learn(found.largest, limit);
             let ends = found.largest > 0 && !steps.exists(found.largest + 1);

@@ -15,16 +15,57 @@ pub(crate) struct Found {
 /// How far around the answer is looked.
 const AROUND: u64 = 2;
 
-/// Searches 1 to `most`, beginning at `guess`.
-pub(crate) fn largest(most: u64, guess: u64, fits: &mut dyn FnMut(u64) -> bool) -> Found {
-    // `low` fits (or is zero), `high` does not (or is more than is asked for).
-    let (mut low, mut high) = (0, most.saturating_add(1));
-    let guess = guess.clamp(1, most.max(1));
+/// What is known before a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// This is taken to fit; zero where nothing is known.
+    pub(crate) low: u64,
+    /// This is taken not to.
+    pub(crate) high: u64,
+    /// The answer is looked for from here on.
+    pub(crate) guess: u64,
+    /// By how much the guess may be off.
+    pub(crate) stride: u64,
+}
+
+impl Start {
+    /// Where nothing is known but a guess, which is right to about a hundredth.
+    pub(crate) fn at(guess: u64) -> Start {
+        Start { low: 0, high: u64::MAX, guess, stride: guess / 128 }
+    }
+}
+
+/// Searches 1 to `most`. What is taken for granted is tried where the answer rests on it.
+pub(crate) fn largest(most: u64, start: Start, fits: &mut dyn FnMut(u64) -> bool) -> Found {
     if most == 0 {
         return Found { largest: 0, monotone: true };
     }
-    // A guess is right to about a hundredth.
-    let mut stride = (guess / 128).max(1);
+    let mut low = edge(most, start, fits);
+    let holds = (low == 0 || fits(low)) && (low >= most || !fits(low + 1));
+    if !holds {
+        low = edge(most, Start::at(start.guess), fits);
+    }
+    let mut monotone = true;
+    for n in (low.saturating_add(2)..=low.saturating_add(1 + AROUND)).filter(|n| *n <= most) {
+        if fits(n) {
+            (low, monotone) = (n, false);
+        }
+    }
+    for n in (low.saturating_sub(AROUND)..low).filter(|n| *n > 0) {
+        monotone &= fits(n);
+    }
+    Found { largest: low, monotone }
+}
+
+/// The last that fits before one that does not, by galloping and bisecting.
+pub(crate) fn edge(most: u64, start: Start, fits: &mut dyn FnMut(u64) -> bool) -> u64 {
+    // `low` fits (or is zero), `high` does not (or is more than is asked for).
+    let (mut low, mut high) = (start.low.min(most), start.high.min(most.saturating_add(1)));
+    if high <= low + 1 {
+        return low;
+    }
+    let guess = start.guess.clamp(low + 1, high - 1);
+    let mut stride = start.stride.max(1);
     if fits(guess) {
         low = guess;
         while low + stride < high {
@@ -51,16 +92,7 @@ pub(crate) fn largest(most: u64, guess: u64, fits: &mut dyn FnMut(u64) -> bool) 
         let middle = low + (high - low) / 2;
         if fits(middle) { low = middle } else { high = middle }
     }
-    let mut monotone = true;
-    for n in (low.saturating_add(2)..=low.saturating_add(1 + AROUND)).filter(|n| *n <= most) {
-        if fits(n) {
-            (low, monotone) = (n, false);
-        }
-    }
-    for n in (low.saturating_sub(AROUND)..low).filter(|n| *n > 0) {
-        monotone &= fits(n);
-    }
-    Found { largest: low, monotone }
+    low
 }
 
 #[cfg(test)]
@@ -72,7 +104,7 @@ mod tests {
         for most in [1, 7, 1000, u64::MAX - 1] {
             for answer in [0, 1, 2, 37, 640, 1000] {
                 for guess in [0, 1, 36, 38, 5_000, u64::MAX] {
-                    let found = largest(most, guess, &mut |n| n <= answer);
+                    let found = largest(most, Start::at(guess), &mut |n| n <= answer);
                     assert_eq!(found, Found { largest: answer.min(most), monotone: true }, "{most} {guess}");
                 }
             }
@@ -81,19 +113,28 @@ mod tests {
 
     #[test]
     fn a_good_guess_takes_few_trials() {
-        let mut trials = 0;
-        largest(1 << 24, 1010, &mut |n| {
-            trials += 1;
+        let mut tried = std::collections::BTreeSet::new();
+        largest(1 << 24, Start::at(1010), &mut |n| {
+            tried.insert(n);
             n <= 1000
         });
-        assert!(trials <= 11, "{trials}");
+        assert!(tried.len() <= 11, "{tried:?}");
+    }
+
+    #[test]
+    fn what_is_taken_for_granted_is_tried() {
+        for (low, high) in [(0, 37), (900, 2_000), (640, 641), (36, 39), (0, 1), (2_000, 3_000)] {
+            let start = Start { low, high, guess: 500, stride: 1 };
+            let found = largest(1 << 24, start, &mut |n| n <= 640);
+            assert_eq!(found, Found { largest: 640, monotone: true }, "{low} {high}");
+        }
     }
 
     #[test]
     fn a_hole_beside_the_answer_is_told() {
-        let above = largest(100, 10, &mut |n| n <= 12 || n == 14);
+        let above = largest(100, Start::at(10), &mut |n| n <= 12 || n == 14);
         assert_eq!(above, Found { largest: 14, monotone: false });
-        let below = largest(100, 10, &mut |n| n <= 12 && n != 11);
+        let below = largest(100, Start::at(10), &mut |n| n <= 12 && n != 11);
         assert_eq!(below, Found { largest: 12, monotone: false });
     }
 }

@@ -5,9 +5,10 @@
 //! answer is checked with a step that was really run.
 
 use super::Axis;
+use super::search::Start;
 use crate::{Model, Plan, Timeline, placement, replay};
 use memfit_graph::{Binding, Bytes, Problem};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The sizes from which a family is drawn, and the one that must agree with it.
 const SAMPLES: [u64; 3] = [2, 6, 24];
@@ -75,6 +76,10 @@ pub(crate) struct Steps<'a> {
     made: BTreeMap<u64, Timeline>,
     /// By size; none where the model can't have it.
     known: BTreeMap<u64, Option<Known>>,
+    /// Sizes at which a drawn step was the one that is really run.
+    held: BTreeSet<u64>,
+    /// By limit, the largest size that was found to fit.
+    answers: BTreeMap<Bytes, u64>,
     /// How much of a limit tensors fill in the largest step that fits, in thousandths.
     filled: u64,
 }
@@ -92,7 +97,9 @@ impl<'a> Steps<'a> {
         first: u64,
     ) -> Result<Steps<'a>, Vec<Problem>> {
         let (made, known) = (BTreeMap::new(), BTreeMap::new());
-        let mut steps = Steps { model, binding, plan, axis, family: None, made, known, filled: 970 };
+        let (held, answers) = (BTreeSet::new(), BTreeMap::new());
+        let mut steps =
+            Steps { model, binding, plan, axis, family: None, made, known, held, answers, filled: 970 };
         let timeline = steps.run(first)?;
         if *axis == Axis::Batch {
             let samples: Result<Vec<Timeline>, _> = SAMPLES.iter().map(|n| steps.run(*n)).collect();
@@ -109,6 +116,23 @@ impl<'a> Steps<'a> {
             steps.made.insert(first, timeline);
         }
         Ok(steps)
+    }
+
+    /// Whether a step is the same under another plan: the same kernels run.
+    pub(crate) fn is_step_of(&self, other: &Plan) -> bool {
+        let [first, ..] = SAMPLES;
+        let at = if *self.axis == Axis::Batch { first } else { super::start(self.axis) };
+        let run = |plan: &Plan| {
+            let size = at.saturating_mul(self.axis.step());
+            let binding = self.axis.bind(self.model.graph(), self.binding, size);
+            self.model.step(&binding, plan).ok().map(|step| step.timeline)
+        };
+        match (run(&self.plan), run(other)) {
+            (Some(a), Some(b)) => {
+                a.events == b.events && a.storages == b.storages && a.searches == b.searches
+            }
+            _ => false,
+        }
     }
 
     fn run(&self, n: u64) -> Result<Timeline, Vec<Problem>> {
@@ -196,8 +220,32 @@ impl<'a> Steps<'a> {
         best
     }
 
+    /// Where to look for the answer inside of a limit. What fits inside of less is taken to fit, and what does not inside of
+    /// more not to; between two answers sizes grow about evenly.
+    pub(crate) fn start(&mut self, limit: Bytes, most: u64) -> Start {
+        let below = self.answers.range(..=limit).next_back().map(|(l, n)| (*l, *n));
+        let above = self.answers.range(limit..).next().map(|(l, n)| (*l, *n));
+        let (low, high) = (below.map_or(0, |b| b.1), above.map_or(u64::MAX, |a| a.1.saturating_add(1)));
+        let (guess, stride) = match (below, above) {
+            (Some((a, x)), Some((b, y))) if a < b && x <= y => {
+                let part = u128::from(y - x) * u128::from((limit - a).0) / u128::from((b - a).0);
+                (x + u64::try_from(part).unwrap_or(0), x / 1024)
+            }
+            (Some((_, 0)), None) => (1, 1),
+            _ if *self.axis == Axis::Batch => {
+                let guess = self.guess(limit, most);
+                (guess, guess / if self.answers.is_empty() { 128 } else { 512 })
+            }
+            (Some((_, x)), _) => (x, x / 16),
+            (None, Some((_, y))) => (y, y / 16),
+            (None, None) => (super::start(self.axis), 1),
+        };
+        Start { low, high, guess, stride }
+    }
+
     /// Learns from an answer how full a card can be.
     pub(crate) fn learn(&mut self, n: u64, limit: Bytes) {
+        self.answers.insert(limit, n);
         if let Some(known) = self.known(n)
             && limit > Bytes::ZERO
         {
@@ -206,9 +254,12 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Whether a step that is really run is the one that was drawn. Where it is not, nothing is drawn from now on.
+    /// Whether a step that is really run is the one that was drawn. Where it is not, nothing is drawn from now on. Between two
+    /// sizes at which it was, one at most twice the other, it is not asked again.
     pub(crate) fn holds(&mut self, n: u64) -> bool {
-        if self.family.is_none() {
+        let (below, above) = (self.held.range(..=n).next_back(), self.held.range(n..).next());
+        let is_between = matches!((below, above), (Some(a), Some(b)) if *b <= a.saturating_mul(2));
+        if self.family.is_none() || is_between {
             return true;
         }
         let Ok(real) = self.run(n) else {
@@ -217,7 +268,9 @@ impl<'a> Steps<'a> {
         };
         let drawn = self.timeline(n);
         let holds = drawn.is_some_and(|d| d.events == real.events && d.storages == real.storages);
-        if !holds {
+        if holds {
+            self.held.insert(n);
+        } else {
             self.forget();
         }
         holds
@@ -226,6 +279,7 @@ impl<'a> Steps<'a> {
     fn forget(&mut self) {
         self.family = None;
         self.known.clear();
+        self.answers.clear();
     }
 }
 

@@ -16,60 +16,19 @@ use memfit_graph::ops::{
 use memfit_graph::{Dim, Graph, Inferred, Node, Role, Shape, TensorId, Type};
 
 /// Operators that work on each value alone, where shapes broadcast.
+#[rustfmt::skip]
 const POINTWISE: &[&str] = &[
-    "Abs",
-    "Add",
-    "Cast",
-    "Celu",
-    "Clip",
-    "Cos",
-    "Div",
-    "Dropout",
-    "Elu",
-    "Erf",
-    "Exp",
-    "Expand",
-    "Gelu",
-    "HardSigmoid",
-    "HardSwish",
-    "Identity",
-    "LeakyRelu",
-    "Log",
-    "Max",
-    "Min",
-    "Mish",
-    "Mul",
-    "Neg",
-    "PRelu",
-    "Pow",
-    "Reciprocal",
-    "Relu",
-    "Selu",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Softplus",
-    "Softsign",
-    "Sqrt",
-    "Sub",
-    "Sum",
-    "Swish",
-    "Tanh",
-    "ThresholdedRelu",
-    "Where",
+    "Abs", "Add", "Cast", "Celu", "Clip", "Cos", "Div", "Dropout", "Elu", "Erf", "Exp", "Expand", "Gelu",
+    "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu",
+    "Pow", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum",
+    "Swish", "Tanh", "ThresholdedRelu", "Where",
 ];
 
 /// Operators that leave the axis of channels alone.
+#[rustfmt::skip]
 const PER_CHANNEL: &[&str] = &[
-    "AveragePool",
-    "BatchNormalization",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "InstanceNormalization",
-    "MaxPool",
-    "Pad",
-    "Resize",
-    "Upsample",
+    "AveragePool", "BatchNormalization", "GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization",
+    "MaxPool", "Pad", "Resize", "Upsample",
 ];
 
 /// Operators that give the same values another shape.

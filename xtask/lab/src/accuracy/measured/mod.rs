@@ -55,6 +55,8 @@ pub(super) struct Judged {
     /// More than the card has, so that what was measured is another run.
     pub(super) beyond: bool,
     pub(super) allocated: u64,
+    /// What the replay's segments come to.
+    pub(super) reserved: u64,
 }
 
 impl Judged {
@@ -136,6 +138,7 @@ fn judge(model: &Model, m: &Measurement) -> Result<Judged, String> {
         bracket: None,
         beyond: false,
         allocated: 0,
+        reserved: 0,
     };
     match m.value {
         Value::Device(measured) => {
@@ -146,6 +149,7 @@ fn judge(model: &Model, m: &Measurement) -> Result<Judged, String> {
             judged.range = ((e.peak.device_low + loader).0, (e.peak.device_high + loader).0);
             judged.beyond = device > card.device.usable();
             judged.allocated = e.peak.allocated.0;
+            judged.reserved = e.peak.reserved.0;
         }
         Value::Bracket { ran, failed } => {
             let fits = |batch| {

@@ -14,6 +14,11 @@ a model by name; the rule for convolutions' scratch memory was found on the A100
 among these.
 ";
 
+const MARGINS: &str = "\
+How far what was measured lies from the estimate, in thousandths of the segments that the replay comes to. The margins of the range \
+(`crates/engine/src/range.rs`) are chosen so that nine in ten steps lie inside; `cargo xtask accuracy --measured` prints this table anew.
+";
+
 const BRACKETS: &str = "\
 The largest batch that ran and the next that was tried and failed. A bracket is met where the first is said to fit (tightly or not) and \
 the second not to.
@@ -94,6 +99,34 @@ fn brackets(rows: &[Judged]) -> Vec<Vec<String>> {
     lines
 }
 
+/// By how much segments differ from those of the replay, in thousandths: what the margins of `range.rs` are chosen from. Half of
+/// the models stand for models that are not there.
+fn margins(rows: &[&Judged]) -> Vec<Vec<String>> {
+    let head = ["", "steps", "p5", "p10", "p50", "p90", "p95"];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    let mut names: Vec<&str> = rows.iter().map(|r| &*r.model).collect();
+    names.sort_unstable();
+    names.dedup();
+    let half = |row: &Judged| names.binary_search(&&*row.model).is_ok_and(|at| at % 2 == 0);
+    for (label, wanted) in [("every other model", Some(true)), ("the other half", Some(false)), ("all", None)]
+    {
+        let of_half = rows.iter().filter(|row| wanted.is_none_or(|wanted| half(row) == wanted));
+        let mut thousandths: Vec<i64> = of_half
+            .filter_map(|row| {
+                let device = row.device?;
+                let more = device.reference as f64 - device.estimate as f64;
+                Some((1000.0 * more / (row.reserved as f64).max(1.0)).round() as i64)
+            })
+            .collect();
+        thousandths.sort_unstable();
+        let at = |percent: usize| thousandths.get(thousandths.len() * percent / 100).copied().unwrap_or(0);
+        let mut line = vec![label.to_owned(), thousandths.len().to_string()];
+        line.extend([5, 10, 50, 90, 95].map(|percent| format!("{:+}", at(percent))));
+        lines.push(line);
+    }
+    lines
+}
+
 /// What is off by more than a tenth.
 fn missed(rows: &[&Judged]) -> Vec<Vec<String>> {
     let mut lines =
@@ -142,8 +175,9 @@ pub(in crate::accuracy) fn page(measured: &Measured) -> String {
         n => format!("\nNot estimated: {n}.\n"),
     };
     format!(
-        "\n## Measured on GPUs\n\n{ABOUT}\n{}{left_out}{failed}\n{BRACKETS}\n{}\n{}\n{MISSED}\n{}",
+        "\n## Measured on GPUs\n\n{ABOUT}\n{}{left_out}{failed}\n{MARGINS}\n{}\n{BRACKETS}\n{}\n{}\n{MISSED}\n{}",
         markdown(&peaks(&rows)),
+        markdown(&margins(&rows)),
         markdown(&brackets(&measured.rows)),
         markdown(&unmet(&measured.rows)),
         markdown(&missed(&rows)),
@@ -154,6 +188,7 @@ pub(in crate::accuracy) fn page(measured: &Measured) -> String {
 pub(in crate::accuracy) fn print(measured: &Measured) {
     let (rows, beyond) = judged(measured);
     println!("Measured on GPUs\n\n{}", aligned(&peaks(&rows)));
+    println!("{}", aligned(&margins(&rows)));
     println!("{}\n{}", aligned(&brackets(&measured.rows)), aligned(&unmet(&measured.rows)));
     println!("{}", aligned(&missed(&rows)));
     println!("left out as beyond the card: {beyond}");
