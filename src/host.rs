@@ -4,17 +4,23 @@ use crate::failure::Failure;
 use memfit_engine::devices::{Card, Device, Generation, find};
 use memfit_graph::Bytes;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::process::Command;
 
 const QUERY: &str = "--query-gpu=name,memory.total,memory.used,compute_cap";
 
 /// The first GPU of this host that `CUDA_VISIBLE_DEVICES` leaves.
 pub(crate) fn card() -> Result<Card, Failure> {
-    let failure = |message: String| {
-        Failure::new("--gpu auto", message).hint("name the card: --gpu rtx-3090, or its memory: --gpu 24GiB")
-    };
-    let asked = Command::new("nvidia-smi").args([QUERY, "--format=csv,noheader,nounits"]).output();
-    let output = asked.map_err(|error| match error.kind() {
+    let failure = |message: String| Failure::new("--gpu auto", message).hint(NAME_IT);
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let which = first(visible.as_deref()).map_err(failure)?;
+    let mut asked = Command::new("nvidia-smi");
+    asked.args([QUERY, "--format=csv,noheader,nounits"]).args(which.iter().flat_map(|which| ["-i", which]));
+    let output = asked.output().map_err(|error| match error.kind() {
+        ErrorKind::NotFound if Path::new(TEGRA).exists() => {
+            failure("a Jetson has no nvidia-smi that tells its memory".into())
+                .hint("name it: memfit gpus jetson")
+        }
         ErrorKind::NotFound => failure("this host has no NVIDIA driver (nvidia-smi was not found)".into()),
         _ => failure(format!("nvidia-smi cannot be run: {error}")),
     })?;
@@ -24,10 +30,35 @@ pub(crate) fn card() -> Result<Card, Failure> {
         let said = said.map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given").to_owned();
         return Err(failure(format!("nvidia-smi failed: {said}")));
     }
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let index = visible.as_deref().and_then(|v| v.split(',').next()?.trim().parse().ok()).unwrap_or(0);
-    let line = text.lines().nth(index).ok_or_else(|| failure(format!("nvidia-smi lists no GPU {index}")))?;
-    read(line).ok_or_else(|| failure(format!("nvidia-smi wrote `{line}`, which is not understood")))
+    let line = text.lines().next().ok_or_else(|| failure("nvidia-smi lists no GPU".into()))?;
+    read(line).ok_or_else(|| match line.contains("[N/A]") {
+        true => {
+            failure(format!("nvidia-smi does not tell the memory of `{line}`, which may share the host's"))
+        }
+        false => failure(format!("nvidia-smi wrote `{line}`, which is not understood")),
+    })
+}
+
+const NAME_IT: &str = "name the card: --gpu rtx-3090, or its memory: --gpu 24GiB";
+
+/// A file that a Jetson has.
+const TEGRA: &str = "/etc/nv_tegra_release";
+
+/// The first GPU that a value of `CUDA_VISIBLE_DEVICES` leaves, by index or UUID, as nvidia-smi takes it. Values behind one that names
+/// no GPU do not count (CUDA C++ programming guide, environment variables), so an empty value or -1 hides all.
+fn first(visible: Option<&str>) -> Result<Option<&str>, String> {
+    let Some(first) = visible.and_then(|visible| visible.split(',').next()).map(str::trim) else {
+        return Ok(None);
+    };
+    if first.starts_with("MIG-") {
+        return Err(format!(
+            "CUDA_VISIBLE_DEVICES names a MIG slice, {first}: give its profile, as in a100-40gb:3g.20gb"
+        ));
+    }
+    if first.starts_with("GPU-") || first.parse::<u32>().is_ok() {
+        return Ok(Some(first));
+    }
+    Err(format!("CUDA_VISIBLE_DEVICES is `{}`, which hides all GPUs", visible.unwrap_or_default()))
 }
 
 /// `NVIDIA GeForce RTX 3090, 24576, 312, 8.6`
@@ -72,6 +103,16 @@ fn generation(capability: Option<(u32, u32)>) -> Generation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_visible_gpu_is_asked_for() {
+        assert_eq!((first(None), first(Some("2,0"))), (Ok(None), Ok(Some("2"))));
+        assert_eq!(first(Some("GPU-8932f937,1")), Ok(Some("GPU-8932f937")));
+        assert!(
+            first(Some("")).is_err() && first(Some("-1,0")).is_err() && first(Some("NoDevFiles")).is_err()
+        );
+        assert!(first(Some("MIG-8d2f")).unwrap_err().contains("profile"));
+    }
 
     #[test]
     fn a_line_of_nvidia_smi_is_a_card() {

@@ -64,7 +64,8 @@ pub fn matrix(
         let mut left: Vec<usize> = (0..cards.len()).collect();
         while let Some(first) = left.first().and_then(|i| cards.get(*i)) {
             let own = plan.on(first);
-            let mut steps = Steps::new(model, binding, own.clone(), axis, start(axis))?;
+            let steps = Steps::new(model, binding, own.clone(), axis, start(axis));
+            let mut steps = steps.map_err(|problems| fixed(problems, axis))?;
             let mut plans_seen = vec![(own, true)];
             let mut alike = |i: &usize| {
                 let Some(theirs) = cards.get(*i).map(|card| plan.on(card)) else { return false };
@@ -85,6 +86,15 @@ pub fn matrix(
     }
     cells.sort_by_key(|(place, _)| *place);
     Ok(cells.into_iter().map(|(_, cell)| cell).collect())
+}
+
+/// Where a size is searched that the model does not let be chosen, the batch is not what is wrong.
+fn fixed(problems: Vec<Problem>, axis: &Axis) -> Vec<Problem> {
+    if *axis == Axis::Batch {
+        return problems;
+    }
+    let hint = format!("--max {}: this layer takes one size only", axis.name());
+    problems.into_iter().map(|problem| Problem { hint: None, ..problem }.hint(&*hint)).collect()
 }
 
 /// A size that a model with such an axis takes.
