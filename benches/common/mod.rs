@@ -3,6 +3,7 @@
 use memfit_engine::Model;
 
 /// How long the transformers are.
+#[allow(dead_code)]
 pub(crate) const NODES: [usize; 4] = [1250, 2500, 5000, 10000];
 
 /// ResNet-50 as PyTorch exports it for training, where the repository has it.
