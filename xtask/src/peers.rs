@@ -1,7 +1,7 @@
 //! `cargo xtask peers`: memfit and other tools, on the same machine, in the same minutes; writes `docs/performance.md`.
 //!
 //! Every program is started several times and watched from outside: how long it takes from its start to its end, and
-//! how much memory it holds at most. How long the work alone takes, imports excluded, each tool says itself.
+//! how much memory it holds at most. How long the work alone takes, each tool says itself; `page` says what that is.
 
 mod page;
 mod watch;
@@ -20,15 +20,27 @@ const BATCH: &str = "32";
 const STARTS: usize = 5;
 /// How often a tool repeats its work inside of one start; the median counts.
 const REPEATS: &str = "5";
+/// The same for estimates of a model that is ready.
+const ESTIMATES: &str = "101";
 
 /// Lengths of the transformers that show how time grows.
-const NODES: [&str; 4] = ["1250", "2500", "5000", "10000"];
+const NODES: [u32; 4] = [1250, 2500, 5000, 10000];
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// A Python that has onnx, torch and torchvision, instead of a new environment in target/peers
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+}
+
+/// memfit alone on one model.
+struct Growth {
+    model: String,
+    nodes: Option<u32>,
+    /// Seconds from the file to the answer.
+    from_file: f64,
+    /// Seconds of an estimate once the model is ready.
+    ready: f64,
 }
 
 /// One line of the table.
@@ -57,13 +69,15 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     output(&mut call(&release.join("lab"), &["make", &large]))?;
 
     let memfit = |arguments: &[&str]| call(&release.join("memfit"), arguments);
-    let lab = |work: &str, file: &str, batch: &str| {
-        call(&release.join("lab"), &["time", work, file, batch, REPEATS])
+    let timed = |work: &str, file: &str, batch: &str, repeats: &str| {
+        call(&release.join("lab"), &["time", work, file, batch, repeats])
     };
+    let lab = |work: &str, file: &str, batch: &str| timed(work, file, batch, REPEATS);
     let script = |name: &str, arguments: &[&str]| {
         let path = root().join("xtask/peers").join(name);
         call(&python, &[&[&*path.to_string_lossy()], arguments].concat())
     };
+    let before = page::load_average();
     let shapes = "the shape of every tensor of ResNet-50";
     let peak = "the peak of one training step of ResNet-50";
     let opening = "opening a file with 2 GiB of weights inside";
@@ -79,14 +93,18 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         line(opening, memfit(&["inspect", &large, "-b", "1"]), lab("inspect", &large, "1"))?,
     ];
     std::fs::remove_file(&large)?;
-    let mut growth = Vec::new();
+    let alone = |model: String, nodes, file: &str| -> Result<Growth> {
+        let (_, _, from_file) = told(&mut lab("estimate", file, BATCH))?;
+        let (_, _, ready) = told(&mut timed("ready", file, BATCH, ESTIMATES))?;
+        Ok(Growth { model, nodes, from_file, ready })
+    };
+    let mut growth = vec![alone("ResNet-50".to_owned(), None, MODEL)?];
     for nodes in NODES {
         let path = root().join("target/transformer.onnx").to_string_lossy().into_owned();
-        output(&mut call(&release.join("lab"), &["make", &path, "--nodes", nodes]))?;
-        let (_, _, seconds) = told(&mut lab("estimate", &path, BATCH))?;
-        growth.push((nodes, seconds));
+        output(&mut call(&release.join("lab"), &["make", &path, "--nodes", &nodes.to_string()]))?;
+        growth.push(alone(format!("transformer of {nodes} nodes"), Some(nodes), &path)?);
     }
-    page::write(&lines, &growth)?;
+    page::write(&lines, &growth, [before, page::load_average()])?;
     Ok(true)
 }
 

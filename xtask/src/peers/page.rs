@@ -1,19 +1,33 @@
 //! `docs/performance.md`.
 
-use super::{BATCH, Line, MODEL, REPEATS, STARTS};
+use super::{BATCH, ESTIMATES, Growth, Line, MODEL, REPEATS, STARTS};
 use crate::command::root;
 use anyhow::{Context, Result};
 
-/// Writes the page and shows its tables. `growth` is nodes and seconds of transformers.
-pub(super) fn write(lines: &[Line], growth: &[(&str, f64)]) -> Result<()> {
+/// Writes the page and shows its tables. `load` is what the machine did before and after.
+pub(super) fn write(lines: &[Line], growth: &[Growth], load: [Option<String>; 2]) -> Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut text = format!(
         "# Performance\n\n\
-         Written by `cargo xtask peers`. All tools ran on the same machine ({}, {cores} cores) in the same minutes, one \
-         after the other, on the same model (`{MODEL}`) at batch {BATCH}.\n\n\
-         *Program* is the time from its start to its end (median of up to {STARTS} starts), *work* the task alone, without \
-         starting and without imports (median of up to {REPEATS}), *memory* the largest resident size of the process.\n",
+         Written by `cargo xtask peers`. All tools ran on the same machine ({}, {cores} cores, {}) in the same minutes, one \
+         after the other, on the same model (`{MODEL}`) at batch {BATCH}.\n\n",
         processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        std::env::consts::OS,
+    );
+    if let [Some(before), Some(after)] = load {
+        text += &format!(
+            "The load average was {before} before and {after} after. Where that is well above one the machine had other work \
+             too, and all times are longer than they would be alone.\n\n"
+        );
+    }
+    text += &format!(
+        "*Program* is the time from a program's start to its end (median of up to {STARTS} starts) and *memory* its largest \
+         resident size. *Work* is the task alone, without the start of a program (median of up to {REPEATS}):\n\n\
+         - shapes: memfit opens the file, reads it and infers; onnx has read the file before, and \
+         `onnx.shape_inference.infer_shapes` alone is timed;\n\
+         - peak: memfit opens the file, reads it, puts the model back together and estimates; MemTracker makes the model and its \
+         optimizer and runs two steps on fake tensors, after PyTorch is imported;\n\
+         - weights: memfit opens the file, reads it and infers.\n"
     );
     let mut task = "";
     let mut table = String::new();
@@ -27,12 +41,23 @@ pub(super) fn write(lines: &[Line], growth: &[(&str, f64)]) -> Result<()> {
             line.watched.resident_kib.map_or("-".to_owned(), |kib| format!("{} MiB", kib.div_ceil(1024)));
         let (program, work) = (seconds(line.watched.seconds), seconds(line.work));
         table += &format!("| {} | {program} | {work} | {memory} | {} |\n", line.tool, line.answer);
+        // memfit comes first.
+        let first = lines.iter().find(|first| first.task == line.task);
+        if let Some(first) = first.filter(|first| !std::ptr::eq(*first, line)) {
+            let times = line.work / first.work;
+            table += &format!("\nThe work alone: memfit is {times:.0} times as fast.\n");
+        }
     }
-    table += "\n## Growth\n\nReading and estimating a transformer (batch 32, sequence 128) in ";
-    table += "memfit, the work alone.\n\n| nodes | work | for a node |\n| ---: | ---: | ---: |\n";
-    for (nodes, work) in growth {
-        let each = work / nodes.parse::<f64>()?;
-        table += &format!("| {nodes} | {} | {:.1} µs |\n", seconds(*work), each * 1e6);
+    table += &format!(
+        "\n## memfit alone\n\n*From the file* is reading, putting together and estimating. *Ready* is an estimate of a model that \
+         was read before, as a search for the largest batch makes it again and again: shapes, the whole step and the allocator's \
+         course, with nothing kept from one estimate to the next (median of {ESTIMATES}).\n\n\
+         | model | from the file | ready | ready, for a node |\n| --- | ---: | ---: | ---: |\n"
+    );
+    for row in growth {
+        let each = row.nodes.map_or("".to_owned(), |n| format!("{:.1} µs", row.ready / f64::from(n) * 1e6));
+        let (from_file, ready) = (seconds(row.from_file), seconds(row.ready));
+        table += &format!("| {} | {from_file} | {ready} | {each} |\n", row.model);
     }
     println!("{table}");
     text += &table;
@@ -56,6 +81,12 @@ fn seconds(value: f64) -> String {
         v if v < 1.0 => format!("{:.0} ms", v * 1e3),
         v => format!("{v:.1} s"),
     }
+}
+
+/// The number of processes that wanted to run in the last minute, where the system tells it.
+pub(super) fn load_average() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next().map(str::to_owned)
 }
 
 /// The processor's name, where the system tells it.
