@@ -148,8 +148,10 @@ pub fn text(model: &str, advice: &Advice, warnings: &[String], code: bool, width
 }
 
 fn lines(out: &mut String, title: &str, cost: Option<&str>, snippet: &str) {
-    let cost = cost.map_or_else(String::new, |cost| format!("; it costs: {cost}"));
-    out.push_str(&format!("\n{NOTE}# {}{cost}{NOTE:#}\n", printable(title)));
+    out.push_str(&format!("\n{NOTE}# {}{NOTE:#}\n", printable(title)));
+    if let Some(cost) = cost {
+        out.push_str(&format!("{NOTE}# it costs: {cost}{NOTE:#}\n"));
+    }
     snippet.lines().for_each(|line| out.push_str(&format!("    {}\n", printable(line))));
 }
 
@@ -215,7 +217,8 @@ mod tests {
 
             Do this  one change is enough: fits, 6.84 GiB of 9.77 GiB
 
-            # 2 micro-batches of 32 a step; it costs: some time
+            # 2 micro-batches of 32 a step
+            # it costs: some time
                 step()
         "#]]
         .assert_eq(&crate::sample::plain(&text));
