@@ -83,6 +83,9 @@ pub(crate) struct PlanArgs {
     /// Put back the batch norms that an inference export folded into convolutions
     #[arg(long)]
     assume_batchnorm: bool,
+    /// Whether the output layer shares the embedding's matrix, where an inference export shows two
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Tied::Auto, value_name = "WHETHER")]
+    tied_embeddings: Tied,
     /// Gradients meet out of place, as they do on PyTorch's fake tensors
     #[arg(long, hide = true)]
     as_fake_tensors: bool,
@@ -188,6 +191,7 @@ impl PlanArgs {
             composed_attention: self.composed_attention,
             as_fake_tensors: self.as_fake_tensors,
             assume_batchnorm: self.assume_batchnorm,
+            tied_embeddings: self.tied_embeddings.meant(),
         };
         let mut warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
         warnings.extend(self.allocator.warnings(framework));
@@ -253,6 +257,26 @@ enum Framework {
     #[value(aliases = ["tf", "keras"])]
     Tensorflow,
     Burn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Tied {
+    /// By the model: shared, unless its positions are rotary
+    Auto,
+    /// Shared
+    Yes,
+    /// Apart
+    No,
+}
+
+impl Tied {
+    fn meant(self) -> Option<bool> {
+        match self {
+            Tied::Auto => None,
+            Tied::Yes => Some(true),
+            Tied::No => Some(false),
+        }
+    }
 }
 
 names!(Precision => engine::Precision {

@@ -24,6 +24,7 @@ pub mod recompose;
 mod replay;
 mod scenario;
 mod sizes;
+mod tables;
 mod timeline;
 
 pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak};

@@ -50,7 +50,7 @@ fn prepare(source: &Graph, options: recompose::Options) -> Prepared {
     // A model whose shapes contradict each other says so when it is estimated.
     graph.store_generated_weights();
     let mut inferred = infer(&graph, &Binding::default());
-    while inferred.as_ref().is_ok_and(|inferred| graph.inline_branches(inferred)) {
+    while inferred.as_ref().is_ok_and(|known| graph.inline_branches(known) || graph.unroll_loops(known)) {
         inferred = infer(&graph, &Binding::default());
     }
     let report = match inferred {
@@ -60,13 +60,26 @@ fn prepare(source: &Graph, options: recompose::Options) -> Prepared {
     Prepared { graph, report }
 }
 
+/// How many ways of preparing a graph there are beside the usual one.
+const VARIANTS: usize = 11;
+
+/// The number of a way of preparing a graph; 0 is the usual one.
+fn variant(options: recompose::Options) -> usize {
+    let tied = match options.tied_embeddings {
+        None => 0,
+        Some(false) => 1,
+        Some(true) => 2,
+    };
+    usize::from(options.assume_batchnorm) + 2 * usize::from(options.composed_attention) + 4 * tied
+}
+
 /// A model whose structure has been put back as the framework runs it.
 pub struct Model {
     /// As the importer made it.
     source: Graph,
     prepared: Prepared,
-    /// The same with folded batch norms put back, with attention left composed, with both; made when first asked for.
-    variants: [OnceLock<Prepared>; 3],
+    /// The same with other options, by [`variant`]; made when first asked for.
+    variants: [OnceLock<Prepared>; VARIANTS],
     name: String,
     format: String,
     operators: u64,
@@ -99,14 +112,12 @@ impl Model {
         let options = recompose::Options {
             assume_batchnorm: plan.assume_batchnorm,
             composed_attention: plan.composed_attention,
+            tied_embeddings: plan.tied_embeddings,
         };
-        let variant = match (options.assume_batchnorm, options.composed_attention) {
-            (false, false) => return &self.prepared,
-            (true, false) => &self.variants[0],
-            (false, true) => &self.variants[1],
-            (true, true) => &self.variants[2],
-        };
-        variant.get_or_init(|| prepare(&self.source, options))
+        match variant(options).checked_sub(1).and_then(|i| self.variants.get(i)) {
+            None => &self.prepared,
+            Some(other) => other.get_or_init(|| prepare(&self.source, options)),
+        }
     }
 
     /// What one step of `plan` holds, with the model's open sizes bound by `binding`.

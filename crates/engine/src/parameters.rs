@@ -68,6 +68,7 @@ pub(crate) fn classify(graph: &Graph, inferred: &Inferred, freeze: &[String]) ->
         }
     }
     demote_frequencies(graph, inferred, &mut kinds);
+    crate::tables::sort_out(graph, inferred, &mut kinds);
     // What the format says stands above what use and name suggest.
     for (kind, tensor) in kinds.iter_mut().zip(&graph.tensors).filter(|(kind, _)| kind.is_some()) {
         *kind = match tensor.variable {

@@ -159,6 +159,9 @@ pub struct Plan {
     pub loss_scale: bool,
     /// Whether batch norms folded by an inference export are put back.
     pub assume_batchnorm: bool,
+    /// Whether the output layer's matrix is the embedding's where an inference export untied them; `None` to decide by the
+    /// model.
+    pub tied_embeddings: Option<bool>,
 }
 
 impl Plan {
@@ -230,6 +233,7 @@ impl Default for Plan {
             xla: false,
             loss_scale: true,
             assume_batchnorm: false,
+            tied_embeddings: None,
         }
     }
 }

@@ -23,7 +23,7 @@ impl Graph {
             match taken(&node) {
                 Some(body) => {
                     replaced = true;
-                    self.splice(&node, body);
+                    self.splice(&node, &body);
                 }
                 None => self.nodes.push(node),
             }
@@ -32,40 +32,76 @@ impl Graph {
     }
 
     /// Adds the nodes of `body`, which stands for `node`.
-    fn splice(&mut self, node: &Node, body: Graph) {
-        let mut ids: Vec<Option<TensorId>> = vec![None; body.tensors.len()];
-        for (slot, id) in &body.captures {
-            ids[id.index()] = node.captures.get(*slot).copied();
-        }
+    fn splice(&mut self, node: &Node, body: &Graph) {
+        let made = Splice::new(node, body).iteration(self, None, &[], &node.outputs);
         // A branch may hand on what it captured, stored, or hands on already; that takes an Identity.
-        let mut handed_on = Vec::new();
-        for (id, outer) in body.outputs.iter().zip(&node.outputs) {
+        for (made, outer) in made.into_iter().zip(&node.outputs).filter(|(made, outer)| made != *outer) {
+            self.add_node(node.name.clone(), Arc::new(Identity), vec![made], vec![*outer]);
+        }
+    }
+}
+
+/// A body that is written out in the place of a node, once or several times.
+pub(crate) struct Splice<'b> {
+    node: &'b Node,
+    body: &'b Graph,
+    /// Outer tensors of what all iterations share, by body tensor: what is captured and what is stored.
+    shared: Vec<Option<TensorId>>,
+}
+
+impl<'b> Splice<'b> {
+    pub(crate) fn new(node: &'b Node, body: &'b Graph) -> Splice<'b> {
+        let mut shared = vec![None; body.tensors.len()];
+        for (slot, id) in &body.captures {
+            shared[id.index()] = node.captures.get(*slot).copied();
+        }
+        Splice { node, body, shared }
+    }
+
+    /// Adds the body's nodes for these inputs; gives what its outputs are. An output that a node of the body makes is the outer
+    /// tensor in `outputs`, where there is one.
+    pub(crate) fn iteration(
+        &mut self,
+        graph: &mut Graph,
+        trip: Option<u64>,
+        inputs: &[Option<TensorId>],
+        outputs: &[Option<TensorId>],
+    ) -> Vec<Option<TensorId>> {
+        let (node, body) = (self.node, self.body);
+        let mut ids = self.shared.clone();
+        for (id, outer) in body.inputs.iter().zip(inputs) {
+            ids[id.index()] = *outer;
+        }
+        for (id, outer) in body.outputs.iter().zip(outputs) {
             if body.tensor(*id).role == Role::Intermediate && ids[id.index()].is_none() {
                 ids[id.index()] = *outer;
-            } else {
-                handed_on.push((*id, *outer));
             }
         }
-        for (tensor, id) in body.tensors.into_iter().zip(&mut ids) {
-            if id.is_none() {
-                let name: Arc<str> = format!("{}/{}", node.name, tensor.name).into();
-                let new = self.add_tensor(name, tensor.declared, tensor.role);
-                self.tensors[new.index()].value = tensor.value;
-                *id = Some(new);
+        let prefix = match trip {
+            Some(trip) => format!("{}/{trip}", node.name),
+            None => node.name.to_string(),
+        };
+        for (i, tensor) in body.tensors.iter().enumerate() {
+            if ids[i].is_some() {
+                continue;
             }
+            let is_stored = matches!(tensor.role, Role::Initializer | Role::Constant);
+            let path = if is_stored { &*node.name } else { &prefix };
+            let new =
+                graph.add_tensor(format!("{path}/{}", tensor.name), tensor.declared.clone(), tensor.role);
+            graph.tensors[new.index()].value.clone_from(&tensor.value);
+            ids[i] = Some(new);
+            self.shared[i] = self.shared[i].or(is_stored.then_some(new));
         }
-        let renamed = |list: Vec<Option<TensorId>>| list.into_iter().map(|id| ids[id?.index()]).collect();
-        for inner in body.nodes {
-            let scope = if inner.scope.is_empty() { node.scope.clone() } else { inner.scope };
-            let name: Arc<str> = format!("{}/{}", node.name, inner.name).into();
-            let captures = inner.captures.into_iter().filter_map(|id| ids[id.index()]).collect();
-            let (inputs, outputs) = (renamed(inner.inputs), renamed(inner.outputs));
-            self.nodes.push(Node { name, scope, op: inner.op, inputs, outputs, captures });
+        let renamed = |list: &[Option<TensorId>]| list.iter().map(|id| ids[(*id)?.index()]).collect();
+        for inner in &body.nodes {
+            let scope = if inner.scope.is_empty() { node.scope.clone() } else { inner.scope.clone() };
+            let name: Arc<str> = format!("{prefix}/{}", inner.name).into();
+            let captures = inner.captures.iter().filter_map(|id| ids[id.index()]).collect();
+            let (inputs, outputs) = (renamed(&inner.inputs), renamed(&inner.outputs));
+            graph.nodes.push(Node { name, scope, op: inner.op.clone(), inputs, outputs, captures });
         }
-        for (id, outer) in handed_on {
-            let inputs = vec![ids[id.index()]];
-            self.add_node(node.name.clone(), Arc::new(Identity), inputs, vec![outer]);
-        }
+        body.outputs.iter().map(|id| ids[id.index()]).collect()
     }
 }
 

@@ -24,6 +24,7 @@ mod op;
 pub mod ops;
 mod shape;
 mod types;
+mod unroll;
 mod value;
 
 pub use attributes::{Attribute, Attributes, TensorAttribute};

@@ -102,6 +102,9 @@ struct Plan<'a> {
     autocast_backward: bool,
     composed_attention: bool,
     assume_batchnorm: bool,
+    /// Where it was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tied_embeddings: Option<bool>,
     as_fake_tensors: bool,
     /// Where the framework has it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -248,6 +251,7 @@ pub(crate) fn document(e: &Estimate) -> Document<'_> {
             autocast_backward: p.autocast_backward,
             composed_attention: p.composed_attention,
             assume_batchnorm: p.assume_batchnorm,
+            tied_embeddings: p.tied_embeddings,
             as_fake_tensors: p.as_fake_tensors,
             xla: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.xla),
             gpus: p.parallel.map(|p| p.gpus),

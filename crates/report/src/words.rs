@@ -167,6 +167,8 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     rest(plan.autocast_backward, "backward in autocast".into());
     rest(plan.composed_attention, "attention composed".into());
     rest(plan.assume_batchnorm, "batch norms assumed".into());
+    rest(plan.tied_embeddings == Some(true), "embeddings tied".into());
+    rest(plan.tied_embeddings == Some(false), "embeddings apart".into());
     let a = &plan.allocator;
     rest(a.pytorch.expandable_segments, "expandable segments".into());
     rest(a.cuda_malloc_async, "cudaMallocAsync".into());

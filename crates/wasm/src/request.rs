@@ -63,6 +63,7 @@ struct Request {
     composed_attention: Option<bool>,
     as_fake_tensors: Option<bool>,
     assume_batchnorm: Option<bool>,
+    tied_embeddings: Option<bool>,
     gpu: Option<String>,
     other_processes_bytes: Option<u64>,
     display: Option<bool>,
@@ -159,6 +160,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         composed_attention: request.composed_attention.unwrap_or(d.composed_attention),
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
+        tied_embeddings: request.tied_embeddings,
     };
     plan.allocator.memory_growth = request.memory_growth.unwrap_or_default();
     if let Some(text) = request.allocator_conf {

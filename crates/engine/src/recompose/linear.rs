@@ -18,7 +18,8 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     }
     let (Some(x), Some(product)) = (rw.input(id, 0), rw.output(id)) else { return false };
     let Some((weight, out_first)) = weight(rw, id) else { return false };
-    if rw.rank(x).is_none_or(|r| r < 2) || rw.is_stored(x) {
+    // A stored table goes through a layer too; a product of two tables and activations is none.
+    if rw.rank(x).is_none_or(|r| r < 2) || (rw.is_stored(x) && !rw.is_stored(weight)) {
         return false;
     }
     let out = rw.shape(weight).map(|s| if out_first { s[0].clone() } else { s[1].clone() });

@@ -3,7 +3,8 @@
 //! An exporter turns a boolean mask into an added one right before it is used (`where(mask, 0, -inf)`), and
 //! `is_causal` into a triangle of ones. Model code that makes its mask from positions alone does so only while it is
 //! traced: run eagerly it sees that the mask is the plain causal one (or hides nothing) and passes none. So a mask
-//! that depends on nothing but sizes is no tensor of a training step; one that depends on the model's inputs is.
+//! that depends on nothing but sizes is no tensor of a training step; one that depends on the model's inputs is, and so is a
+//! sliding window that is shorter than the sequence (transformers, masking_utils.py `_ignore_causal_mask_sdpa`, 5.x).
 
 use super::rewriter::Rewriter;
 use memfit_graph::{DType, NodeId, Role, TensorId};
@@ -14,8 +15,8 @@ use std::collections::HashMap;
 pub(super) enum Mask {
     /// Nothing.
     None,
-    /// The kernel's own causal mode.
-    Causal,
+    /// The kernel's own causal mode; whether the file has the exporter's triangle for it, or what the model made of positions.
+    Causal { triangle: bool },
     /// This tensor, boolean or added.
     Tensor(TensorId),
 }
@@ -37,8 +38,11 @@ pub(super) fn resolve(rw: &mut Rewriter<'_>, added: TensorId) -> Mask {
     let mut cone = std::mem::take(&mut rw.cone);
     let sees = cone.visit(rw, condition);
     rw.cone = cone;
+    let keys = rw.shape(condition).and_then(|s| s.dims().last()?.known());
+    let slides = |sees: Sizes| sees.window.zip(keys).is_some_and(|(window, keys)| keys >= window);
+    let sees = sees.filter(|sees| !slides(*sees));
     match sees {
-        Some(sees) if sees.compares => Mask::Causal,
+        Some(sees) if sees.compares => Mask::Causal { triangle: sees.triangle },
         Some(_) => Mask::None,
         None if shows => Mask::Tensor(condition),
         None => Mask::Tensor(added),
@@ -50,6 +54,10 @@ pub(super) fn resolve(rw: &mut Rewriter<'_>, added: TensorId) -> Mask {
 struct Sizes {
     /// Whether positions are compared, which is what hides later keys.
     compares: bool,
+    /// Whether a triangle of ones has a part in it.
+    triangle: bool,
+    /// How far back a position may look, where that is less than to the first.
+    window: Option<u64>,
 }
 
 /// A walk over what a tensor is made of, which remembers what it saw.
@@ -78,9 +86,11 @@ impl Cone {
                 continue;
             }
             let parts: Option<Vec<Sizes>> = inputs.map(|i| self.seen.get(i).copied().flatten()).collect();
-            let found = parts
-                .filter(|_| !looks_up(rw, node))
-                .map(|parts| Sizes { compares: compares(rw, node) || parts.iter().any(|p| p.compares) });
+            let found = parts.filter(|_| !looks_up(rw, node)).map(|parts| Sizes {
+                compares: compares(rw, node) || parts.iter().any(|p| p.compares),
+                triangle: rw.is(node, "Trilu") || parts.iter().any(|p| p.triangle),
+                window: window(rw, node).or_else(|| parts.iter().filter_map(|p| p.window).min()),
+            });
             self.seen.insert(t, found);
         }
         self.seen.get(&root).copied().flatten()
@@ -95,7 +105,7 @@ fn leaf(rw: &Rewriter<'_>, t: TensorId) -> Option<Sizes> {
     match tensor.role {
         Role::Input => None,
         Role::Initializer if rw.value(t).is_none() && (name.contains('.') || rw.dtype(t).is_float()) => None,
-        Role::Initializer | Role::Constant => Some(Sizes { compares: is_mask }),
+        Role::Initializer | Role::Constant => Some(Sizes { compares: is_mask, ..Sizes::default() }),
         Role::Intermediate => Some(Sizes::default()),
     }
 }
@@ -128,6 +138,18 @@ fn compares(rw: &Rewriter<'_>, node: NodeId) -> bool {
         }
         _ => false,
     }
+}
+
+/// The length of a window that a node compares with: `key > query - window`, or `|query - key| <= window`.
+fn window(rw: &Rewriter<'_>, node: NodeId) -> Option<u64> {
+    if !["Less", "LessOrEqual", "Greater", "GreaterOrEqual"].iter().any(|op| rw.is(node, op)) {
+        return None;
+    }
+    let length = |t: TensorId| rw.value(t)?.single()?.as_i64().and_then(|n| u64::try_from(n).ok());
+    let (a, b) = (rw.input(node, 0)?, rw.input(node, 1)?);
+    let shifted = |t: TensorId| rw.made_by(t, "Sub").and_then(|n| length(rw.input(n, 1)?));
+    let apart = |t: TensorId, other: TensorId| rw.made_by(t, "Abs").and_then(|_| length(other));
+    [shifted(a), shifted(b), apart(a, b), apart(b, a)].into_iter().flatten().find(|n| *n > 0)
 }
 
 #[cfg(test)]
@@ -170,6 +192,21 @@ mod tests {
         });
         assert!(op.is_causal);
         assert_eq!(inputs.len(), 3);
+    }
+
+    #[test]
+    fn a_window_shorter_than_the_sequence_is_a_mask() {
+        for (length, expected) in [(4, 4), (64, 3)] {
+            let (op, inputs) = attention(|s| {
+                let (keys, queries) = (positions(s, &[1, 10]), positions(s, &[10, 1]));
+                let length = s.whole(length);
+                let first = s.push("Sub", &[queries, length]);
+                let near = s.push("Greater", &[keys, first]);
+                let past = s.push("LessOrEqual", &[keys, queries]);
+                s.push("And", &[near, past])
+            });
+            assert_eq!((op.is_causal, inputs.len()), (expected == 3, expected));
+        }
     }
 
     #[test]

@@ -8,21 +8,26 @@
 mod aliases;
 mod batch_statistics;
 mod batchnorm;
+mod dropout;
 mod fake_quantize;
 mod gated;
 mod gelu;
 mod group_norm;
+mod islands;
 mod layer_norm;
 mod linear;
 mod mask;
 mod parameters;
 mod recurrent;
+mod relative_positions;
 mod rewriter;
 mod rms_norm;
 mod sdpa;
 mod split;
 #[cfg(test)]
 mod testing;
+mod tied;
+mod weight_norm;
 
 use memfit_graph::{Graph, Inferred};
 use rewriter::Rewriter;
@@ -34,6 +39,8 @@ pub struct Options {
     pub assume_batchnorm: bool,
     /// Leave attention as the products and the softmax that the file has.
     pub composed_attention: bool,
+    /// Whether the output layer's matrix is the embedding's where an export untied them; `None` to decide by the model.
+    pub tied_embeddings: Option<bool>,
 }
 
 /// What was done and what was found.
@@ -59,7 +66,7 @@ pub struct Applied {
 /// One thing that training has and the file does not show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is: `folded-batchnorm`, `no-dropout`.
+    /// What it is: `folded-batchnorm`, `no-dropout`, `untied-embeddings`.
     pub kind: &'static str,
     /// What training would add, for the user to read.
     pub message: String,
@@ -75,17 +82,20 @@ struct Pass {
 
 /// Every pattern, in the order in which one prepares for the next.
 static PASSES: &[Pass] = &[
+    rms_norm::PASS,
+    islands::PASS,
     aliases::PASS,
     fake_quantize::PASS,
     split::PASS,
     batch_statistics::PASS,
+    weight_norm::PASS,
     linear::PASS,
     gelu::PASS,
     gated::PASS,
     layer_norm::PASS,
     group_norm::PASS,
-    rms_norm::PASS,
     recurrent::PASS,
+    relative_positions::PASS,
     sdpa::PASS,
 ];
 
@@ -107,7 +117,10 @@ pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> R
             report.applied.push(Applied { pattern: pass.name, count, nodes });
         }
     }
+    let no_dropout = dropout::find(&rewriter);
     report.findings.extend(batchnorm::restore(&mut rewriter, options));
+    report.findings.extend(tied::tie(&mut rewriter, options));
+    report.findings.extend(no_dropout);
     parameters::name(&mut rewriter);
     rewriter.finish();
     report

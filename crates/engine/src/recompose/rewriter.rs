@@ -27,6 +27,8 @@ pub(super) struct Rewriter<'g> {
     position: Vec<(usize, usize)>,
     /// What masks are made of, found once for all layers.
     pub(super) cone: super::mask::Cone,
+    /// By tensor, whether a layer with weights has a part in it; made when first asked for.
+    trained: Vec<bool>,
 }
 
 impl<'g> Rewriter<'g> {
@@ -45,6 +47,7 @@ impl<'g> Rewriter<'g> {
             dead: vec![false; nodes],
             position: (0..nodes).map(|i| (i, usize::MAX)).collect(),
             cone: super::mask::Cone::default(),
+            trained: Vec::new(),
             graph,
         }
     }
@@ -157,6 +160,48 @@ impl<'g> Rewriter<'g> {
     /// Whether `t` is stored in the file, as a weight or as a constant.
     pub(super) fn is_stored(&self, t: TensorId) -> bool {
         matches!(self.graph.tensor(t).role, Role::Initializer | Role::Constant)
+    }
+
+    /// A Cast of a float32 to float32 that is no output of the model: what a float32 export makes of `x.float()`.
+    pub(super) fn is_empty_cast(&self, id: NodeId) -> bool {
+        let is_cast = self.is(id, "Cast") || self.is(id, "CastLike");
+        let (true, Some(from), Some(to)) = (is_cast, self.input(id, 0), self.output(id)) else {
+            return false;
+        };
+        self.dtype(from) == DType::Float32 && self.dtype(to) == DType::Float32 && !self.is_graph_output(to)
+    }
+
+    /// Whether the TorchScript exporter wrote a node: it names nodes by module paths (`/layers.0/Softmax`).
+    pub(super) fn is_legacy(&self, id: NodeId) -> bool {
+        self.node(id).name.starts_with('/')
+    }
+
+    /// Whether a node is a layer with weights: a table or a matrix that is stored, or the transpose of one.
+    pub(super) fn is_layer(&self, id: NodeId) -> bool {
+        const LAYERS: &[&str] =
+            &["Conv", "ConvTranspose", "GRU", "Gather", "Gemm", "LSTM", "Linear", "MatMul", "RNN"];
+        let is_weight = |t: TensorId| {
+            let source = self.made_by(t, "Transpose").and_then(|n| self.input(n, 0)).unwrap_or(t);
+            let stored = self.graph.tensor(source).role == Role::Initializer && self.dtype(source).is_float();
+            stored && self.rank(source).is_some_and(|r| r >= 2)
+        };
+        LAYERS.contains(&self.node(id).op.name())
+            && self.node(id).inputs.iter().take(2).flatten().any(|t| is_weight(*t))
+    }
+
+    /// Whether a layer with weights has a part in `t`, as it was before anything was rewritten.
+    pub(super) fn is_trained(&mut self, t: TensorId) -> bool {
+        if self.trained.is_empty() {
+            let mut trained = vec![false; self.graph.tensors.len()];
+            for id in self.node_ids() {
+                let node = self.node(id);
+                if self.is_layer(id) || node.inputs.iter().flatten().any(|t| trained[t.index()]) {
+                    node.outputs.iter().flatten().for_each(|t| trained[t.index()] = true);
+                }
+            }
+            self.trained = trained;
+        }
+        self.trained.get(t.index()).copied().unwrap_or(false)
     }
 
     pub(super) fn ty(&self, t: TensorId) -> &Type {

@@ -1,9 +1,15 @@
 //! RMS norm that a model composes in Python.
 //!
 //! Pow(2), ReduceMean, Add, Sqrt, then Div or Reciprocal (the exporters' `rsqrt`), and a Mul with the input. The framework
-//! runs these pieces, so nothing is saved by joining them, except what a float32 export hides: the statistics are
-//! computed in float32 whatever the model's precision. A weight multiplies the result after it is cast back (Llama, T5), one plus
-//! a weight before (Gemma).
+//! runs these pieces, so nothing is saved by joining them, except what a float32 export hides: models compute the
+//! statistics in float32 whatever their precision. The legacy exporter still shows the casts, which change nothing there:
+//!
+//! - none: the model casts nothing, and runs as it stands;
+//! - before the weight (Llama): the result is cast back, then multiplied;
+//! - after the weight (OLMo 2), or a weight with one added to it (Gemma): all of it is float32;
+//! - only before the square (T5, which casts back where its weight is half): what is multiplied is the input as it was.
+//!
+//! The dynamo exporter shows none of them; there a norm is taken to be as in Llama, or in Gemma.
 
 use super::Pass;
 use super::rewriter::Rewriter;
@@ -18,19 +24,37 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
         return false;
     }
     let Some((squared, x)) = rw.operands(id, |t| squared(rw, t)) else { return false };
-    if squared != x {
+    let before_cast =
+        |t: TensorId| rw.producer(t).filter(|n| rw.is_empty_cast(*n)).and_then(|n| rw.input(n, 0));
+    let source = before_cast(squared).unwrap_or(squared);
+    let is_cast = source != squared;
+    if source != before_cast(x).unwrap_or(x) || (rw.is_legacy(id) && !is_cast) {
         return false;
     }
-    let weight = |n: NodeId| {
-        let other = rw.is(n, "Mul").then(|| rw.other(n, rw.output(id)?)).flatten()?;
-        let add = rw.made_for_one(other, "Add")?;
-        rw.operands(add, |t| rw.is_stored(t).then_some(())).map(|_| (n, other))
+    let next = rw.output(id).and_then(|y| rw.sole_reader(y));
+    let product = next.filter(|n| rw.is(*n, "Mul")).and_then(|n| Some((n, rw.other(n, rw.output(id)?)?)));
+    let closes = |n: NodeId| {
+        let reader = rw.output(n).and_then(|y| rw.sole_reader(y));
+        reader.is_some_and(|reader| rw.is_empty_cast(reader))
     };
-    match rw.output(id).and_then(|y| rw.sole_reader(y)).and_then(weight) {
-        Some((product, weight)) => {
-            rw.rewrite(product, Arc::new(ComposedRmsNorm), vec![Some(x), Some(weight)])
-        }
-        None => rw.rewrite(id, Arc::new(ComposedRmsNorm), vec![Some(x)]),
+    let is_offset = |weight: TensorId| {
+        let add = rw.made_for_one(weight, "Add");
+        // The dynamo exporter folds the sum and names it after the function.
+        let name = &*rw.graph.tensor(weight).name;
+        let is_folded = name == "add" || name.starts_with("add_");
+        (rw.is_stored(weight) && is_folded) || add.is_some_and(|add| rw.times(add, 1.0).is_some())
+    };
+    let (at, weight) = match product {
+        Some((n, weight)) if is_offset(weight) || (is_cast && closes(n)) => (n, Some(weight)),
+        _ => (id, None),
+    };
+    let squares_apart = is_cast && weight.is_none() && product.is_some() && !closes(id);
+    let mut inputs = vec![Some(source)];
+    inputs.extend(weight.map(Some));
+    rw.rewrite(at, Arc::new(ComposedRmsNorm { squares_apart }), inputs);
+    // The tracer lets every later use of the same tensor read the cast.
+    if is_cast {
+        rw.redirect(squared, source);
     }
     true
 }
@@ -57,23 +81,71 @@ fn squared(rw: &Rewriter<'_>, t: TensorId) -> Option<TensorId> {
 #[cfg(test)]
 mod tests {
     use crate::recompose::testing::Sketch;
+    use memfit_graph::ops::composed_rms_norm::ComposedRmsNorm;
+    use memfit_graph::{Attribute, Attributes, TensorId};
+
+    fn cast(s: &mut Sketch, x: TensorId) -> TensorId {
+        s.push_with("Cast", Attributes::from([("to", Attribute::Int(1))]), &[x])
+    }
+
+    /// `x * rsqrt(mean(of^2) + eps)`.
+    fn norm(s: &mut Sketch, x: TensorId, of: TensorId) -> TensorId {
+        let (two, eps, axes) = (s.scalar(2.0), s.scalar(1e-6), s.ints(&[-1]));
+        let p = s.push("Pow", &[of, two]);
+        let m = s.push("ReduceMean", &[p, axes]);
+        let a = s.push("Add", &[m, eps]);
+        let r = s.push("Sqrt", &[a]);
+        let r = s.push("Reciprocal", &[r]);
+        s.push("Mul", &[x, r])
+    }
+
+    fn names(mut s: Sketch, y: TensorId, legacy: bool) -> (Vec<String>, Sketch) {
+        if legacy {
+            s.graph.nodes.iter_mut().for_each(|n| n.name = format!("/{}", n.name).into());
+        }
+        let names = s.recompose(y).into_iter().map(str::to_owned).collect();
+        (names, s)
+    }
 
     #[test]
-    fn the_pieces_of_llama_and_of_another_square() {
-        for (of_input, names) in [(true, &["ComposedRmsNorm", "Mul"][..]), (false, &[])] {
+    fn the_square_of_another_tensor_is_no_norm() {
+        for (of_input, found) in [(true, true), (false, false)] {
             let mut s = Sketch::default();
-            let (x, z) = (s.input("x", &[2, 8]), s.input("z", &[2, 8]));
-            let (two, eps, w) = (s.scalar(2.0), s.scalar(1e-6), s.weight("w", &[8]));
-            let p = s.push("Pow", &[if of_input { x } else { z }, two]);
-            let axes = s.ints(&[-1]);
-            let m = s.push("ReduceMean", &[p, axes]);
-            let a = s.push("Add", &[m, eps]);
-            let r = s.push("Sqrt", &[a]);
-            let r = s.push("Reciprocal", &[r]);
-            let y = s.push("Mul", &[x, r]);
+            let (x, z, w) = (s.input("x", &[2, 8]), s.input("z", &[2, 8]), s.weight("w", &[8]));
+            let y = norm(&mut s, x, if of_input { x } else { z });
             let y = s.push("Mul", &[w, y]);
-            let found = s.recompose(y);
-            assert_eq!(found.contains(&"ComposedRmsNorm"), !names.is_empty(), "{found:?}");
+            let (names, _) = names(s, y, false);
+            assert_eq!(names.contains(&"ComposedRmsNorm".to_owned()), found, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn the_legacy_exporter_shows_what_is_float32() {
+        // Nothing, before the weight, after it, before the square alone.
+        let mut s = Sketch::default();
+        let (x, w) = (s.input("x", &[2, 8]), s.weight("w", &[8]));
+        let y = norm(&mut s, x, x);
+        let y = s.push("Mul", &[w, y]);
+        assert!(!names(s, y, true).0.contains(&"ComposedRmsNorm".to_owned()));
+        for (before, after, left, apart) in
+            [(true, false, 2, false), (false, true, 1, false), (false, false, 2, true)]
+        {
+            let mut s = Sketch::default();
+            let (x, w) = (s.input("x", &[2, 8]), s.weight("w", &[8]));
+            let c = cast(&mut s, x);
+            let mut y = norm(&mut s, c, c);
+            if before {
+                y = cast(&mut s, y);
+            }
+            y = s.push("Mul", &[w, y]);
+            if after {
+                y = cast(&mut s, y);
+            }
+            let y = s.push("Relu", &[y]);
+            let (found, s) = names(s, y, true);
+            assert_eq!(found.len(), left + 1, "{found:?}");
+            let op: &ComposedRmsNorm = s.graph.nodes[0].op.downcast().unwrap();
+            assert_eq!((op.squares_apart, s.inputs_of(0).len()), (apart, if left == 1 { 2 } else { 1 }));
         }
     }
 }

@@ -4,7 +4,9 @@
 //! product; attention that a model composes itself scales one of them or the scores, and the framework runs it as it
 //! stands. Then come an added mask, Softmax, a guard against rows of NaN, Dropout without a training flag, and the
 //! product with the values. Keys and values that the file repeats for grouped heads were grouped for the kernel where
-//! it ran without a mask, since only then do models leave the repeating to it.
+//! it ran without a mask, since only then do models leave the repeating to it. The legacy exporter cannot write that
+//! (torch/onnx, symbolic_opset14.py asserts `not enable_gqa`): where the file has no mask that the model made itself, the model
+//! repeats by hand.
 
 use super::Pass;
 use super::mask::{self, Mask};
@@ -44,14 +46,19 @@ fn run(rw: &mut Rewriter<'_>, softmax: NodeId) -> bool {
     let mut value = found.value;
     let tensor = match mask {
         Mask::Tensor(mask) => Some(mask),
-        Mask::None | Mask::Causal => {
-            if let (Some(k), Some(v)) = (grouped(rw, key), grouped(rw, value)) {
+        Mask::None | Mask::Causal { .. } => {
+            let of_model = matches!(mask, Mask::Causal { triangle: false })
+                || (mask == Mask::None && found.mask.is_some());
+            let by_hand = rw.is_legacy(softmax) && !of_model;
+            let pair = grouped(rw, key).zip(grouped(rw, value)).filter(|_| !by_hand);
+            if let Some((k, v)) = pair {
                 (key, value) = (k, v);
             }
             None
         }
     };
-    let op = ScaledDotProductAttention { is_causal: matches!(mask, Mask::Causal), dropout: found.dropout };
+    let op =
+        ScaledDotProductAttention { is_causal: matches!(mask, Mask::Causal { .. }), dropout: found.dropout };
     let mut inputs = vec![Some(found.query), Some(key), Some(value)];
     inputs.extend(tensor.map(Some));
     rw.rewrite(found.end, Arc::new(op), inputs);

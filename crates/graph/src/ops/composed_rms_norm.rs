@@ -1,6 +1,7 @@
 //! RMS norm as transformers' models write it in Python, without its weight. Made by recomposition only.
 //!
-//! `LlamaRMSNorm`, `T5LayerNorm`, `GemmaRMSNorm` (transformers 5.x): `x.float()`, `pow(2)`, `mean`, `rsqrt`, `mul`; the
+//! `LlamaRMSNorm`, `T5LayerNorm`, `GemmaRMSNorm` (transformers 5.x): `x.float()`, `pow(2)`, `mean`, `rsqrt`, `mul` (T5 multiplies
+//! `x` as it was, the others what they cast); the
 //! result goes back to the input's dtype before the weight multiplies it (Llama, T5) or after (Gemma). A file exported in
 //! float32 shows nothing of the two casts, which are what half precision pays for. `pow` keeps its input, `rsqrt`
 //! its result, `mul` both factors (derivatives.yaml).
@@ -10,8 +11,11 @@ use crate::kernels::TfLowering;
 use crate::{Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved};
 
 /// `x * rsqrt(mean(x^2) + eps)` over the last axis; times input 1, in float32 too, where that is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ComposedRmsNorm;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ComposedRmsNorm {
+    /// Whether only what is squared is cast to float32, as in T5.
+    pub squares_apart: bool,
+}
 
 /// No file holds it.
 pub const SPECS: &[OpSpec] = &[];
@@ -40,7 +44,7 @@ impl Op for ComposedRmsNorm {
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let x = Traced::input(l, 0);
         let dtype = l.dtype(0);
-        let full = if dtype.is_half() { x.cast(l, DType::Float32) } else { x };
+        let full = if dtype.is_half() { x.cast(l, DType::Float32) } else { x.clone() };
         let shape = full.shape.clone();
         let square = Call::new("pow")
             .autocast(Autocast::Fp32)
@@ -64,10 +68,14 @@ impl Op for ComposedRmsNorm {
             .saves([Saved::Output(0)])
             .output(&rows, OutDtype::Promoted, Place::Pointwise);
         let root = Traced::of(l, root, &rows, &[&mean]);
-        let y = full.mul(l, &root, &shape);
+        let factor = if self.squares_apart { &x } else { &full };
+        let y = factor.mul(l, &root, &shape);
         let y = match Traced::optional(l, 1) {
             Some(weight) => {
-                let weight = if l.dtype(1).is_half() { weight.cast(l, DType::Float32) } else { weight };
+                // One plus a weight is made of the weight in float32; a weight itself only meets the float32 factor.
+                let is_made = l.state(1).is_some_and(|s| !s.is_initializer);
+                let weight =
+                    if is_made && l.dtype(1).is_half() { weight.cast(l, DType::Float32) } else { weight };
                 y.mul(l, &weight, &shape)
             }
             None => y,
@@ -88,7 +96,7 @@ mod tests {
             let state = TensorState { shape: &[2, 8], dtype, requires_grad: true, is_initializer: false };
             let (inputs, outputs) = ([Some(state)], [Some(OutState { shape: &[2, 8], dtype })]);
             let mut l = Lowering::new(&inputs, &outputs, None, true);
-            ComposedRmsNorm.pytorch(&mut l);
+            ComposedRmsNorm::default().pytorch(&mut l);
             l.into_parts().0.iter().map(|c| c.function).collect::<Vec<_>>()
         };
         assert_eq!(names(DType::Float32), ["pow", "mean", "add", "rsqrt", "mul"]);

@@ -47,11 +47,6 @@ impl Op for Linear {
         Ok(())
     }
 
-    /// A stored table in the place of activations.
-    fn buffer_inputs(&self) -> &'static [usize] {
-        &[0]
-    }
-
     fn tensorflow(&self, l: &mut TfLowering<'_>) {
         let (x, weight, shape) = (l.input(0), l.input(1), l.out_shape(0));
         let (inner, out) = (l.in_shape(0).last().copied(), shape.last().copied());

@@ -39,6 +39,7 @@ pub mod extremum;
 pub mod eye_like;
 pub mod fake_quantize;
 pub mod flatten;
+pub mod float_island;
 pub mod fused_bias;
 pub mod fused_conv;
 pub mod fused_gelu;
@@ -117,6 +118,7 @@ pub mod transpose;
 pub mod trilu;
 pub mod unary;
 pub mod unique;
+pub mod weight_norm;
 pub mod where_;
 pub mod window;
 
@@ -164,6 +166,7 @@ pub static ALL: &[&[OpSpec]] = &[
     eye_like::SPECS,
     fake_quantize::SPECS,
     flatten::SPECS,
+    float_island::SPECS,
     fused_bias::SPECS,
     fused_conv::SPECS,
     fused_gelu::SPECS,
@@ -242,6 +245,7 @@ pub static ALL: &[&[OpSpec]] = &[
     trilu::SPECS,
     unary::SPECS,
     unique::SPECS,
+    weight_norm::SPECS,
     where_::SPECS,
     window::SPECS,
 ];

@@ -15,6 +15,8 @@ pub struct Scan {
     pub input_axes: Vec<i64>,
     /// The axis along which each scan output is stacked.
     pub output_axes: Vec<i64>,
+    /// Whether an input or an output is read or written from its end.
+    pub reverses: bool,
     /// Whether it is opset 8: input 0 is the sequence lengths, axis 0 the batch, axis 1 the sequence.
     pub batched: bool,
 }
@@ -29,8 +31,13 @@ pub const SPECS: &[OpSpec] = &[OpSpec {
         let scanned =
             a.int("num_scan_inputs")?.ok_or_else(|| OpError::missing_attribute("num_scan_inputs"))?;
         let negative = || OpError::attribute("num_scan_inputs", "a count", scanned.to_string());
+        let mut reverses = false;
+        for name in ["scan_input_directions", "scan_output_directions", "directions"] {
+            reverses |= a.ints(name)?.is_some_and(|all| all.contains(&1));
+        }
         Ok(Arc::new(Scan {
             body,
+            reverses,
             scanned: usize::try_from(scanned).map_err(|_| negative())?,
             input_axes: a.ints("scan_input_axes")?.unwrap_or_default(),
             output_axes: a.ints("scan_output_axes")?.unwrap_or_default(),

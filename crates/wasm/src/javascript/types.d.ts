@@ -30,6 +30,8 @@ export interface Plan {
   ema?: boolean;
   master_weights?: boolean;
   assume_batchnorm?: boolean;
+  /** Whether the output layer shares the embedding's matrix, where an inference export shows two. */
+  tied_embeddings?: boolean;
   xla?: boolean;
   loss_scale?: boolean;
   as_fake_tensors?: boolean;

@@ -4,6 +4,7 @@ use super::strides::Dims;
 use super::tape::{Edge, Tensor, TensorRef};
 use super::{Runner, strides};
 use crate::{Category, Mode};
+use memfit_graph::ops::float_island::{Restore, Widen};
 use memfit_graph::{Bytes, Call, Dim, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
 use smallvec::SmallVec;
 
@@ -55,6 +56,11 @@ impl Runner<'_> {
             row.output_shapes[0].clear();
             row.output_shapes[0].extend_from_slice(shape);
         }
+        if let (Some(_), Some(id), Some(Some(t))) =
+            (node.op.downcast::<Widen>(), node.inputs.first().copied().flatten(), refs.first())
+        {
+            self.dtypes.insert(id, self.tape.tensor(*t).dtype);
+        }
         let (calls, bound, modelled) = self.lower(node, &refs, &shapes);
         if !modelled && !self.unknown.iter().any(|n| n == node.op.name()) {
             self.unknown.push(node.op.name().to_owned());
@@ -103,11 +109,12 @@ impl Runner<'_> {
             .collect();
         let values: SmallVec<[Option<&Value>; 4]> =
             node.inputs.iter().map(|id| self.inferred.value((*id)?)).collect();
+        let restored = node.op.downcast::<Restore>().and_then(|op| self.dtypes.get(&op.entry).copied());
         let outputs: SmallVec<[Option<OutState<'_>>; 2]> = shapes
             .iter()
             .zip(&node.outputs)
             .map(|(shape, id)| {
-                let dtype = self.plan.precision.applied_to(self.inferred.dtype((*id)?));
+                let dtype = restored.unwrap_or(self.plan.precision.applied_to(self.inferred.dtype((*id)?)));
                 Some(OutState { shape: shape.as_deref()?, dtype })
             })
             .collect();

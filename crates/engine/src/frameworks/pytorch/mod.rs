@@ -87,6 +87,8 @@ struct Runner<'a> {
     host: Vec<bool>,
     /// By graph tensor.
     values: Vec<Option<TensorRef>>,
+    /// What had which dtype before a model cast it to float32 for a while.
+    dtypes: BTreeMap<TensorId, memfit_graph::DType>,
     /// Remaining uses by graph tensor, Python's names included.
     uses: Vec<u32>,
     /// By node, the tensors whose name goes after it.
@@ -116,6 +118,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         tape,
         host: Vec::new(),
         values: vec![None; graph.tensors.len()],
+        dtypes: BTreeMap::new(),
         uses: uses(graph),
         releases: names::releases(graph, inferred),
         layers: BTreeMap::new(),

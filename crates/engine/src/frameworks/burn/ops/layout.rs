@@ -10,7 +10,7 @@ use memfit_graph::ops::transpose::Transpose;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Reshape", "Flatten", "Squeeze", "Unsqueeze"], rule: reshape },
-    Family { names: &["Identity"], rule: identity },
+    Family { names: &["Identity", "Restore", "Widen"], rule: identity },
     Family { names: &["Transpose"], rule: transpose },
     Family { names: &["Concat"], rule: concat },
     Family { names: &["Expand"], rule: expand },

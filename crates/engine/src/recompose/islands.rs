@@ -1,0 +1,123 @@
+//! Float32 inside of a half-precision model, which a float32 export shows as two casts that change nothing.
+//!
+//! `q.float()`, …, `.to(v.dtype)`: the legacy exporter writes both Casts, though in its float32 file the tensors have that
+//! dtype already. A Cast of an activation opens such a stretch if whatever is made of it meets another Cast before a layer
+//! with weights does, and something in between is worth the precision. Other Casts to the dtype that a tensor has are
+//! what models write to be sure (`x.to(weight.dtype)`), and nothing runs for them. Norms have casts of their own (`rms_norm`).
+
+use super::Pass;
+use super::rewriter::Rewriter;
+use memfit_graph::ops::float_island::{Restore, Widen};
+use memfit_graph::{NodeId, Role, TensorId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub(super) const PASS: Pass = Pass { name: "float32 inside of half precision", run };
+
+/// How many nodes a stretch may have.
+const LONGEST: usize = 48;
+
+/// Operators that models take care to run in float32.
+const SENSITIVE: &[&str] = &[
+    "Exp",
+    "Log",
+    "LogSoftmax",
+    "MatMul",
+    "Pow",
+    "ReduceMean",
+    "ReduceSum",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Sqrt",
+];
+
+fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
+    if !rw.is_empty_cast(id) {
+        return false;
+    }
+    let (Some(entry), Some(start)) = (rw.input(id, 0), rw.output(id)) else { return false };
+    if rw.graph.tensor(entry).role != Role::Intermediate || !rw.is_trained(entry) {
+        return false;
+    }
+    let Some(ends) = ends(rw, start) else { return false };
+    rw.rewrite(id, Arc::new(Widen), vec![Some(entry)]);
+    for end in ends {
+        if rw.is_empty_cast(end) {
+            let x = rw.input(end, 0);
+            rw.rewrite(end, Arc::new(Restore { entry }), vec![x]);
+        }
+    }
+    true
+}
+
+/// The casts that close the stretch which begins with `start`; `None` where a way out of it has none.
+fn ends(rw: &Rewriter<'_>, start: TensorId) -> Option<BTreeSet<NodeId>> {
+    let (mut ends, mut seen, mut pending) = (BTreeSet::new(), BTreeSet::new(), vec![start]);
+    let mut worth_it = false;
+    while let Some(t) = pending.pop() {
+        if rw.is_graph_output(t) {
+            return None;
+        }
+        for reader in rw.readers(t) {
+            if rw.is(reader, "Shape") || !seen.insert(reader) {
+                continue;
+            }
+            if rw.is_empty_cast(reader) || rw.is(reader, "Restore") {
+                ends.insert(reader);
+                continue;
+            }
+            if seen.len() > LONGEST || rw.is_layer(reader) {
+                return None;
+            }
+            worth_it |= SENSITIVE.contains(&rw.node(reader).op.name());
+            let outputs = rw.node(reader).outputs.iter().flatten();
+            pending.extend(outputs.filter(|t| rw.dtype(**t).is_float()));
+        }
+    }
+    (worth_it && !ends.is_empty()).then_some(ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::recompose::testing::Sketch;
+    use memfit_graph::{Attribute, Attributes, TensorId};
+
+    fn cast(s: &mut Sketch, x: TensorId) -> TensorId {
+        s.push_with("Cast", Attributes::from([("to", Attribute::Int(1))]), &[x])
+    }
+
+    fn linear(s: &mut Sketch, x: TensorId) -> TensorId {
+        let w = s.weight("w", &[8, 8]);
+        s.push("MatMul", &[x, w])
+    }
+
+    #[test]
+    fn scores_between_two_casts_are_float32() {
+        let mut s = Sketch::default();
+        let x = s.input("x", &[2, 8, 8]);
+        let (q, k) = (linear(&mut s, x), linear(&mut s, x));
+        let (q, k) = (cast(&mut s, q), cast(&mut s, k));
+        let p = s.push("MatMul", &[q, k]);
+        let p = s.push("Softmax", &[p]);
+        let p = cast(&mut s, p);
+        let y = s.push("MatMul", &[p, x]);
+        let names = s.recompose(y);
+        assert_eq!(names, ["Linear", "Linear", "Widen", "Widen", "MatMul", "Softmax", "Restore", "MatMul"]);
+    }
+
+    #[test]
+    fn a_cast_before_a_layer_or_of_positions_is_nothing() {
+        let mut s = Sketch::default();
+        let x = s.input("x", &[2, 8]);
+        let y = linear(&mut s, x);
+        let y = cast(&mut s, y);
+        let y = s.push("Sigmoid", &[y]);
+        let y = linear(&mut s, y);
+        let frequencies = cast(&mut s, x);
+        let frequencies = s.push("Exp", &[frequencies]);
+        let frequencies = cast(&mut s, frequencies);
+        let y = s.push("Mul", &[y, frequencies]);
+        assert_eq!(s.recompose(y), ["Linear", "Sigmoid", "Linear", "Exp", "Mul"]);
+    }
+}

@@ -1,0 +1,223 @@
+//! Stored tables whose use tells what they are, where their names and sizes do not.
+//!
+//! - Coordinates: rows of at most four numbers that a linear layer reads, as a learned function of positions does
+//!   (`relative_coords_table` of Swin v2). A buffer.
+//! - A row on top of the logits of a layer without a bias: a layer's own bias has one axis; a row `[1, classes]` is a
+//!   buffer (`final_logits_bias`, transformers: BART, Marian, Pegasus).
+//! - One number that an embedding is multiplied with: a buffer (`embed_scale`, transformers: Gemma).
+//! - Positions added to what overlapping one-dimensional convolutions made: sinusoids, which are stored as a parameter
+//!   without a gradient (transformers, modeling_whisper.py: `self.embed_positions.requires_grad_(False)`). Patches do not
+//!   overlap, and learn theirs.
+//! - A table under an exporter's own name whose rows are looked up or joined and then added: a parameter (a position
+//!   table, a class token).
+
+use crate::parameters::{Stored, is_exporter_name};
+use memfit_graph::ops::conv::Conv;
+use memfit_graph::{Graph, Inferred, Node, TensorId};
+
+/// The widest row of coordinates.
+const COORDINATES: u64 = 4;
+
+/// What is known of each tensor while the graph is walked, by tensor index.
+struct Walk<'a> {
+    graph: &'a Graph,
+    inferred: &'a Inferred,
+    kinds: &'a mut [Option<Stored>],
+    /// The stored tensor that it is a view of, or rows of, and whether rows were looked up.
+    table: Vec<Option<(usize, bool)>>,
+    /// Whether it is a convolved one-dimensional signal.
+    signal: Vec<bool>,
+    /// Whether it is rows that the model's inputs choose.
+    embedded: Vec<bool>,
+    /// Whether a linear layer without a bias made it.
+    unbiased: Vec<bool>,
+}
+
+/// Corrects `kinds` where the graph tells more than names.
+pub(crate) fn sort_out(graph: &Graph, inferred: &Inferred, kinds: &mut [Option<Stored>]) {
+    let none = vec![false; graph.tensors.len()];
+    let table = (0..kinds.len()).map(|i| kinds[i].map(|_| (i, false))).collect();
+    let (signal, embedded, unbiased) = (none.clone(), none.clone(), none);
+    let mut walk = Walk { graph, inferred, kinds, table, signal, embedded, unbiased };
+    graph.nodes.iter().for_each(|node| walk.visit(node));
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, node: &Node) {
+        let input = |i: usize| node.inputs.get(i).copied().flatten();
+        let (Some(first), Some(Some(output))) = (input(0), node.outputs.first()) else { return };
+        let (x, y) = (first.index(), output.index());
+        match node.op.name() {
+            "Cast" | "Unsqueeze" | "Squeeze" | "Reshape" | "Expand" | "Transpose" | "Identity" | "Slice" => {
+                self.table[y] = self.table[x];
+                self.signal[y] = self.signal[x];
+                self.embedded[y] = self.embedded[x];
+            }
+            "Gelu" | "Relu" | "Dropout" | "Swish" => self.signal[y] = self.signal[x],
+            "Conv" => self.signal[y] = self.overlaps(node),
+            "Gather" | "GatherND" => {
+                self.table[y] = self.table[x].map(|(at, _)| (at, true));
+                self.embedded[y] =
+                    self.table[x].is_some() && input(1).is_some_and(|i| self.table[i.index()].is_none());
+            }
+            "Linear" | "MatMul" | "Gemm" => {
+                self.unbiased[y] = input(2).is_none();
+                if self.columns(first).is_some_and(|n| n <= COORDINATES) {
+                    self.change(x, Stored::Parameter, Stored::Buffer);
+                }
+            }
+            "Add" => {
+                let Some(second) = input(1) else { return };
+                self.added(first, second, *output);
+                self.added(second, first, *output);
+            }
+            "Mul" => {
+                let Some(second) = input(1) else { return };
+                for (number, by) in [(first, second), (second, first)] {
+                    if self.embedded[by.index()] && self.elements(number) == Some(1) {
+                        self.change(number.index(), Stored::Parameter, Stored::Buffer);
+                    }
+                }
+            }
+            "Concat" => {
+                for id in node.inputs.iter().flatten() {
+                    if self.is_row(*id) && self.graph.tensor(*id).name.starts_with("expand") {
+                        self.change(id.index(), Stored::Buffer, Stored::Parameter);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `t` is added to `to`, which makes `output`.
+    fn added(&mut self, t: TensorId, to: TensorId, output: TensorId) {
+        let Some((table, looked_up)) = self.table[t.index()] else { return };
+        let wide = |s: &memfit_graph::Shape| s.dims().iter().filter(|d| d.known() != Some(1)).count() > 1;
+        if self.signal[to.index()] && self.graph.tensors[table].declared.shape().is_some_and(wide) {
+            return self.change(table, Stored::Parameter, Stored::Frozen);
+        }
+        let is_logits = self.graph.outputs.contains(&output) && self.unbiased[to.index()];
+        let rank = self.inferred.shape(t).map_or(0, |s| s.rank());
+        if is_logits && table == t.index() && rank > 1 && self.is_row(t) {
+            return self.change(table, Stored::Parameter, Stored::Buffer);
+        }
+        let stored = &self.graph.tensors[table];
+        let is_float = stored.declared.dtype().is_some_and(|d| d.is_float());
+        let is_table = stored.declared.shape().is_some_and(|s| s.rank() > 1);
+        let folded = stored.name.rsplit('/').next().is_some_and(|last| last.starts_with("Gather_output_"));
+        if is_float && is_table && is_exporter_name(&stored.name) && (looked_up || folded) {
+            self.change(table, Stored::Buffer, Stored::Parameter);
+        }
+    }
+
+    fn change(&mut self, at: usize, from: Stored, to: Stored) {
+        if self.kinds[at] == Some(from) {
+            self.kinds[at] = Some(to);
+        }
+    }
+
+    /// The length of a stored tensor's rows.
+    fn columns(&self, t: TensorId) -> Option<u64> {
+        self.kinds[t.index()]?;
+        self.inferred.shape(t)?.dims().last()?.known()
+    }
+
+    fn elements(&self, t: TensorId) -> Option<u64> {
+        self.kinds[t.index()]?;
+        self.inferred.shape(t)?.elements()
+    }
+
+    /// Whether all of a stored float tensor lies along its last axis, which is no colour.
+    fn is_row(&self, t: TensorId) -> bool {
+        let columns = self.columns(t).filter(|n| *n > COORDINATES);
+        columns.is_some() && columns == self.elements(t) && self.inferred.dtype(t).is_float()
+    }
+
+    /// Whether a convolution has one spatial axis, on which its windows overlap.
+    fn overlaps(&self, node: &Node) -> bool {
+        let weight = node.inputs.get(1).copied().flatten().and_then(|id| self.inferred.shape(id));
+        let (Some(conv), Some(weight)) = (node.op.downcast::<Conv>(), weight.filter(|w| w.rank() == 3))
+        else {
+            return false;
+        };
+        let stride = conv.window.strides.first().copied().unwrap_or(1);
+        weight[2].known().is_some_and(|kernel| kernel > stride)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parameters::classify;
+    use memfit_graph::{Attribute, Attributes, Binding, DType, Role, Shape, Type, infer};
+
+    fn float(g: &mut Graph, name: &str, shape: &[u64], role: Role) -> TensorId {
+        let id = g.add_tensor(name, Type::tensor(DType::Float32, Shape::from(shape)), role);
+        if role == Role::Input {
+            g.inputs.push(id);
+        }
+        id
+    }
+
+    fn kind(g: &Graph, t: TensorId) -> Stored {
+        let inferred = infer(g, &Binding::default()).unwrap();
+        classify(g, &inferred, &[])[t.index()].unwrap()
+    }
+
+    #[test]
+    fn coordinates_are_a_buffer_and_learned_queries_are_not() {
+        for (columns, expected) in [(2, Stored::Buffer), (64, Stored::Parameter)] {
+            let mut g = Graph::default();
+            let table = float(&mut g, "attn.table", &[1, 9, columns], Role::Initializer);
+            let weight = float(&mut g, "attn.mlp.weight", &[columns, 16], Role::Initializer);
+            g.push("MatMul", Attributes::default(), &[table, weight], "y").unwrap();
+            assert_eq!(kind(&g, table), expected);
+        }
+    }
+
+    #[test]
+    fn positions_of_a_convolved_signal_are_fixed_unless_its_windows_are_patches() {
+        for (stride, length, expected) in [(2, 5, Stored::Frozen), (3, 4, Stored::Parameter)] {
+            let mut g = Graph::default();
+            let x = float(&mut g, "x", &[1, 8, 12], Role::Input);
+            let weight = float(&mut g, "conv.weight", &[16, 8, 3], Role::Initializer);
+            let strides = Attributes::from([("strides", Attribute::Ints(vec![stride]))]);
+            let y = g.push("Conv", strides, &[x, weight], "convolved").unwrap();
+            let y = g
+                .push("Transpose", Attributes::from([("perm", Attribute::Ints(vec![0, 2, 1]))]), &[y], "t")
+                .unwrap();
+            let table = float(&mut g, "positions.weight", &[length, 16], Role::Initializer);
+            g.push("Add", Attributes::default(), &[y, table], "y").unwrap();
+            assert_eq!(kind(&g, table), expected);
+        }
+    }
+
+    #[test]
+    fn a_row_on_the_logits_is_a_buffer_unless_the_layer_has_its_bias_there() {
+        for (shape, expected) in [(&[1, 16][..], Stored::Buffer), (&[16], Stored::Parameter)] {
+            let mut g = Graph::default();
+            let x = float(&mut g, "x", &[4, 8], Role::Input);
+            let weight = float(&mut g, "head.weight", &[8, 16], Role::Initializer);
+            let row = float(&mut g, "head.row", shape, Role::Initializer);
+            let y = g.push("MatMul", Attributes::default(), &[x, weight], "m").unwrap();
+            let y = g.push("Add", Attributes::default(), &[y, row], "y").unwrap();
+            g.outputs = vec![y];
+            assert_eq!(kind(&g, row), expected);
+        }
+    }
+
+    #[test]
+    fn looked_up_rows_and_an_expanded_token_are_parameters() {
+        let mut g = Graph::default();
+        let x = float(&mut g, "x", &[1, 4, 8], Role::Input);
+        let at = g.add_tensor("at", Type::tensor(DType::Int64, Shape::from([1, 4])), Role::Input);
+        g.inputs.push(at);
+        let table = float(&mut g, "val_2", &[9, 8], Role::Initializer);
+        let token = float(&mut g, "expand", &[1, 1, 8], Role::Initializer);
+        let rows = g.push("Gather", Attributes::default(), &[table, at], "rows").unwrap();
+        let y = g.push("Add", Attributes::default(), &[x, rows], "sum").unwrap();
+        g.push("Concat", Attributes::from([("axis", Attribute::Int(1))]), &[token, y], "y").unwrap();
+        assert_eq!((kind(&g, table), kind(&g, token)), (Stored::Parameter, Stored::Parameter));
+    }
+}
