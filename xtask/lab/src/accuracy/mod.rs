@@ -42,6 +42,9 @@ pub(crate) struct Options {
     /// Only the larger collection beside the repository
     #[arg(long)]
     shared: bool,
+    /// Another collection instead of the one beside the repository: a folder with `truth/pytorch` and `corpus/onnx`; implies --shared
+    #[arg(long, value_name = "FOLDER")]
+    collection: Option<PathBuf>,
     /// Only the figures measured on real GPUs that lie beside the repository
     #[arg(long, conflicts_with_all = ["check", "shared", "variant"])]
     measured: bool,
@@ -59,9 +62,17 @@ pub(crate) struct Options {
 impl Options {
     /// Whether the page is written: not for a choice of steps.
     fn docs(&self) -> bool {
-        let chosen =
-            !self.filter.is_empty() || self.variant.is_some() || self.shared || self.check || self.measured;
+        let chosen = !self.filter.is_empty()
+            || self.variant.is_some()
+            || self.only_shared()
+            || self.check
+            || self.measured;
         !chosen && !self.no_docs && !self.json
+    }
+
+    /// Whether this repository's models are left out.
+    fn only_shared(&self) -> bool {
+        self.shared || self.collection.is_some()
     }
 
     /// Whether every export of a model is read.
@@ -162,7 +173,7 @@ fn sources(options: &Options) -> Result<Vec<Source>> {
     let root = crate::root();
     let mut sources = Vec::new();
     let own = root.join("models/reference/pytorch.json");
-    if own.exists() && !options.shared {
+    if own.exists() && !options.only_shared() {
         let references = reference::read(&own)?;
         sources.push(Source {
             title: "The models of this repository",
@@ -171,7 +182,7 @@ fn sources(options: &Options) -> Result<Vec<Source>> {
             references,
         });
     }
-    let shared = root.join("../shared");
+    let shared = options.collection.clone().unwrap_or_else(|| root.join("../shared"));
     if shared.join("truth/pytorch").exists() && !options.check {
         let references = reference::read_all(&shared.join("truth/pytorch"))?;
         sources.push(Source {
