@@ -112,7 +112,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Finding, Failure> {
         }
         checked.push(Checked {
             name: model.name.clone(),
-            path: model.path.clone(),
+            path: config.folder.join(&model.path).display().to_string(),
             device: peak.device,
             allocated: peak.allocated,
             baseline: before,

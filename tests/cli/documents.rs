@@ -10,6 +10,25 @@ fn model(name: &str) -> String {
     file(name, &Builder::conv().bytes())
 }
 
+/// Every integer of a JSON value, and of what a layer holds at the peak the sum too.
+fn integers(value: &serde_json::Value, into: &mut Vec<u64>) {
+    match value {
+        serde_json::Value::Number(n) => into.extend(n.as_u64()),
+        serde_json::Value::Array(items) => items.iter().for_each(|item| integers(item, into)),
+        serde_json::Value::Object(map) => {
+            map.values().for_each(|item| integers(item, into));
+            if let Some(state) = map.get("at_peak").and_then(|s| s.as_object()) {
+                into.push(state.values().filter_map(serde_json::Value::as_u64).sum());
+            }
+        }
+        _ => {}
+    }
+}
+
+fn digits(text: &str) -> u64 {
+    text[..text.find('"').unwrap()].parse().unwrap()
+}
+
 #[test]
 fn a_document_is_chosen_by_its_name_and_says_what_the_json_does() {
     let model = model("report_conv.onnx");
@@ -22,6 +41,10 @@ fn a_document_is_chosen_by_its_name_and_says_what_the_json_does() {
     }
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains(&device));
+    let mut known = Vec::new();
+    integers(&numbers, &mut known);
+    let shown: Vec<u64> = html.split("data-n=\"").skip(1).map(digits).collect();
+    assert!(shown.len() > 20 && shown.iter().all(|n| known.contains(n)), "{shown:?}");
     let json = memfit(&["report", &model, "-b", "4", "--as", "json"]);
     assert_eq!(json.json(), numbers);
     let csv = memfit(&["report", &model, "-b", "4", "--as", "csv"]).out;
@@ -83,4 +106,70 @@ fn budgets_and_growth_are_gates() {
     write("no_such_flag = 1");
     let bad = check(&[]);
     assert!(bad.code == 2 && bad.err.contains("--no-such-flag"), "{}", bad.err);
+}
+
+/// More than a thousand models: bad ones among them, stopped in the middle, gone on with, the same to the byte as without a stop.
+#[cfg(unix)]
+#[test]
+fn a_large_folder_is_gone_on_with_after_a_stop() {
+    let bytes = Builder::conv().bytes();
+    let folder = file("many/first.onnx", &bytes);
+    let folder = Path::new(&folder).parent().unwrap();
+    for i in 0..1_200 {
+        let text = if i % 100 == 7 { b"no model".to_vec() } else { bytes.clone() };
+        fs::write(folder.join(format!("m{i}.onnx")), text).unwrap();
+    }
+    let models = folder.to_str().unwrap();
+    let (whole, stopped) = (format!("{models}-whole"), format!("{models}-stopped"));
+    for out in [&whole, &stopped] {
+        let _ = fs::remove_dir_all(out);
+    }
+    assert_eq!(memfit(&["report", models, "-b", "2", "-o", &whole]).code, 1);
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_memfit"))
+        .args(["report", models, "-b", "2", "-o", &stopped])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let notes = format!("{stopped}/.memfit-done.jsonl");
+    let count = || fs::read_to_string(&notes).map_or(0, |text| text.lines().count());
+    while count() < 50 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // What was done is not done again: a document that was changed since is left alone, because its model was not.
+    let kept = fs::read_to_string(&notes).unwrap();
+    let kept = kept.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let kept = kept.into_iter().find(|note| note["error"].is_null()).unwrap();
+    let kept = format!("{stopped}/{}", kept["document"].as_str().unwrap());
+    let text = fs::read(&kept).unwrap();
+    fs::write(&kept, "mine").unwrap();
+    let again = memfit(&["report", models, "-b", "2", "-o", &stopped]);
+    assert_eq!((again.code, again.err.matches("warning:").count()), (1, 12));
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "mine");
+    fs::write(&kept, text).unwrap();
+    let documents = |out: &str| {
+        let entries = fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path());
+        let read =
+            |path: std::path::PathBuf| (path.file_name().unwrap().to_owned(), fs::read(&path).unwrap());
+        let mut all: Vec<_> = entries.map(read).filter(|(name, _)| name != ".memfit-done.jsonl").collect();
+        all.retain(|(name, _)| !name.to_string_lossy().ends_with(".part"));
+        all.sort();
+        all
+    };
+    assert!(documents(&whole) == documents(&stopped) && documents(&whole).len() == 1_190);
+    // Other flags are another question.
+    memfit(&["report", models, "-b", "3", "-o", &stopped]);
+    assert!(fs::read_to_string(&kept).unwrap().contains("batch 3"));
+}
+
+#[test]
+fn a_glob_names_models() {
+    for name in ["globbed/a1.onnx", "globbed/a2.onnx", "globbed/b1.onnx"] {
+        model(name);
+    }
+    let folder = Path::new(&file("globbed/a1.onnx", &Builder::conv().bytes())).parent().unwrap().to_owned();
+    let run = memfit(&["report", &format!("{}/a*.onnx", folder.display()), "-b", "2", "--as", "jsonl"]);
+    assert_eq!((run.code, run.out.lines().count()), (0, 2));
+    assert_eq!(memfit(&["report", &format!("{}/z*", folder.display()), "--as", "jsonl"]).code, 2);
 }

@@ -29,6 +29,7 @@ mod timeline;
 
 pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak};
 pub use model::{Model, SavedBy};
+pub use parameters::matches as glob_matches;
 pub use placement::{Fit, Shortage, Verdict};
 pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
 pub use scenario::{Companion, Life, Scenario, Stretch};

@@ -209,7 +209,7 @@ pub(crate) fn is_exporter_name(name: &str) -> bool {
 }
 
 /// Whether a glob with `*` and `?` matches the whole text.
-pub(crate) fn matches(glob: &str, text: &str) -> bool {
+pub fn matches(glob: &str, text: &str) -> bool {
     let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());
     let (mut g, mut t, mut star) = (0, 0, None);
     while t < text.len() {

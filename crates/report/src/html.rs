@@ -3,6 +3,7 @@
 //! Layers fold by module with `<details>`, so that it works without JavaScript; a script of a few lines makes the table
 //! of all layers sortable where there is one.
 
+use crate::amounts::grouped;
 use crate::svg::{self, escape};
 use crate::{Provenance, words};
 use memfit_engine::{Breakdown, Estimate, LayerRow};
@@ -20,8 +21,9 @@ pub fn estimate(e: &Estimate, from: &Provenance) -> String {
     let name = escape(&e.model.name);
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-<meta name=\"generator\" content=\"memfit {}\"><title>{name}: memory of one training step</title><style>{STYLE}</style></head><body><main>\n<h1>{name}</h1>\n",
-        env!("CARGO_PKG_VERSION")
+<meta name=\"generator\" content=\"memfit {}\"><title>{name}: memory of one training step</title><style>{STYLE}{}</style></head><body><main>\n<h1>{name}</h1>\n",
+        env!("CARGO_PKG_VERSION"),
+        colours()
     );
     let _ = writeln!(out, "<p class=\"plan\">{}</p>", escape(&words::plan(e).join(" · ")));
     answer(&mut out, e);
@@ -42,6 +44,11 @@ pub fn estimate(e: &Estimate, from: &Provenance) -> String {
         from.structure
     );
     out
+}
+
+/// A class for the colour of each part.
+fn colours() -> String {
+    svg::COLOURS.iter().enumerate().map(|(i, colour)| format!(".c{i}{{background:{colour}}}")).collect()
 }
 
 fn answer(out: &mut String, e: &Estimate) {
@@ -81,19 +88,22 @@ fn picture(out: &mut String, e: &Estimate) {
 
 fn parts(out: &mut String, e: &Estimate) {
     out.push_str("<table class=\"parts\"><thead><tr><th scope=\"col\">at the peak</th><th scope=\"col\">bytes</th><th scope=\"col\">size</th></tr></thead><tbody>\n");
-    for ((name, bytes), colour) in words::parts(&e.breakdown).into_iter().zip(svg::COLOURS) {
+    for (i, (name, bytes)) in words::parts(&e.breakdown).into_iter().enumerate() {
         if bytes > Bytes::ZERO {
             let _ = writeln!(
                 out,
-                "<tr><th scope=\"row\"><i style=\"background:{colour}\"></i>{name}</th><td>{}</td><td>{bytes}</td></tr>",
-                bytes.0
+                "<tr><th scope=\"row\"><i class=\"c{i}\"></i>{name}</th><td data-n=\"{}\">{}</td><td>{bytes}</td></tr>",
+                bytes.0,
+                grouped(bytes.0)
             );
         }
     }
     let _ = writeln!(
         out,
-        "</tbody><tfoot><tr><th scope=\"row\">on the device</th><td>{}</td><td>{}</td></tr></tfoot></table>",
-        e.peak.device.0, e.peak.device
+        "</tbody><tfoot><tr><th scope=\"row\">on the device</th><td data-n=\"{}\">{}</td><td>{}</td></tr></tfoot></table>",
+        e.peak.device.0,
+        grouped(e.peak.device.0),
+        e.peak.device
     );
 }
 
@@ -159,7 +169,7 @@ fn table(out: &mut String, e: &Estimate) {
             escape(&row.op),
             shapes.join(" "),
             row.parameters,
-            crate::amounts::grouped(row.parameters),
+            grouped(row.parameters),
             cell(row.saved_bytes),
             cell(activations),
             cell(row.at_peak.allocated())
@@ -201,8 +211,8 @@ pub struct Row<'a> {
     pub name: &'a str,
     /// Its report, relative to the index.
     pub document: &'a str,
-    /// What it takes on the device.
-    pub peak: &'a str,
+    /// What it takes on the device, in bytes.
+    pub device: u64,
     /// Why there is no report.
     pub error: Option<&'a str>,
     /// Whether it fits, or no card was named.
@@ -212,22 +222,34 @@ pub struct Row<'a> {
 /// An index of reports.
 pub fn index(rows: &[Row<'_>]) -> String {
     let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>Memory of one training step</title><style>{STYLE}</style></head><body><main>\n<h1>Memory of one training step</h1>\n<table><thead><tr><th scope=\"col\">model</th><th scope=\"col\">on the device</th><th scope=\"col\"></th></tr></thead><tbody>\n"
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+<meta name=\"generator\" content=\"memfit {}\"><title>Memory of one training step</title><style>{STYLE}</style></head><body><main>\n<h1>Memory of one training step</h1>\n",
+        env!("CARGO_PKG_VERSION")
     );
+    let failed = rows.iter().filter(|row| row.error.is_some()).count();
+    let over = rows.iter().filter(|row| row.error.is_none() && !row.fits).count();
+    let mut counts = vec![format!("{} {}", rows.len(), if rows.len() == 1 { "model" } else { "models" })];
+    counts.extend((over > 0).then(|| format!("{over} do not fit")));
+    counts.extend((failed > 0).then(|| format!("{failed} could not be read")));
+    let _ = writeln!(out, "<p class=\"plan\">{}</p>", counts.join(" · "));
+    out.push_str("<table class=\"layers index\"><thead><tr><th scope=\"col\">model</th><th scope=\"col\">on the device</th><th scope=\"col\">note</th></tr></thead><tbody>\n");
     for row in rows {
         let name = escape(row.name);
         let cells = match row.error {
-            Some(error) => format!("<th scope=\"row\">{name}</th><td></td><td>{}</td>", escape(error)),
+            Some(error) => {
+                format!("<th scope=\"row\">{name}</th><td data-n=\"0\"></td><td>{}</td>", escape(error))
+            }
             None => format!(
-                "<th scope=\"row\"><a href=\"{}\">{name}</a></th><td>{}</td><td>{}</td>",
+                "<th scope=\"row\"><a href=\"{}\">{name}</a></th><td data-n=\"{}\">{}</td><td>{}</td>",
                 link(row.document),
-                row.peak,
+                row.device,
+                Bytes(row.device),
                 if row.fits { "" } else { "does not fit" }
             ),
         };
         let _ = writeln!(out, "<tr>{cells}</tr>");
     }
-    out.push_str("</tbody></table></main></body></html>\n");
+    let _ = writeln!(out, "</tbody></table></main><script>{SCRIPT}</script></body></html>");
     out
 }
 
@@ -256,7 +278,7 @@ mod tests {
         let from = Provenance { file: "x.onnx".into(), structure: "0".repeat(64) };
         let page = estimate(&e, &from);
         assert!(!page.contains("<script>alert"));
-        assert!(page.contains(&format!("<td>{}</td><td>{}</td>", e.peak.device.0, e.peak.device)));
+        assert!(page.contains(&format!("<td data-n=\"{}\">", e.peak.device.0)));
         assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
         assert_eq!(page, estimate(&e, &from));
     }

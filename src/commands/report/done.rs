@@ -1,0 +1,100 @@
+//! What was done in a folder of reports: a line of JSON for each model, written as soon as its document is.
+//!
+//! A run that finds a line with the same flags, version, size and time of the file, and its document, does not read that model again.
+//! A line that was cut off when a run was stopped is no line.
+
+use crate::args::ReportArgs;
+use crate::failure::Failure;
+use crate::step::Step;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::UNIX_EPOCH;
+
+/// The file's name, beside the documents.
+const FILE: &str = ".memfit-done.jsonl";
+
+/// One model.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Note {
+    /// The model's path below the folder.
+    pub(super) name: String,
+    /// Its document, below the target.
+    pub(super) document: String,
+    /// What it takes on the device.
+    pub(super) device: u64,
+    /// Whether it fits, or no card was named.
+    pub(super) fits: bool,
+    /// Why there is no document.
+    pub(super) error: Option<String>,
+    /// The file's size, and when it changed, in nanoseconds.
+    size: u64,
+    changed: u64,
+    /// The flags and the version.
+    asked: u64,
+}
+
+impl Note {
+    pub(super) fn new(name: &str, document: String, file: &Path) -> Note {
+        let (size, changed) = state(file).unwrap_or_default();
+        Note { name: name.to_owned(), document, size, changed, ..Note::default() }
+    }
+
+    /// Takes over what an estimate says.
+    pub(super) fn estimated(&mut self, step: &Step) {
+        self.device = step.estimate.peak.device.0;
+        self.fits = step.fits();
+    }
+}
+
+/// The notes of a folder.
+pub(super) struct Done {
+    notes: HashMap<String, Note>,
+    asked: u64,
+    file: Mutex<File>,
+}
+
+impl Done {
+    /// Reads the notes of earlier runs.
+    pub(super) fn open(target: &Path, args: &ReportArgs) -> Result<Done, Failure> {
+        let path = target.join(FILE);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let mut hash = DefaultHasher::new();
+        (env!("CARGO_PKG_VERSION"), format!("{args:?}")).hash(&mut hash);
+        let notes = text.lines().filter_map(|line| serde_json::from_str::<Note>(line).ok());
+        let notes = notes.map(|note| (note.name.clone(), note)).collect();
+        let mut file = OpenOptions::new().create(true).append(true).open(&path);
+        if let (Ok(file), false) = (&mut file, text.is_empty() || text.ends_with('\n')) {
+            let _ = file.write_all(b"\n");
+        }
+        let file = file.map_err(|error| super::cannot(&path, &error))?;
+        Ok(Done { notes, asked: hash.finish(), file: Mutex::new(file) })
+    }
+
+    /// The note of a model whose document is there and would be made the same again.
+    pub(super) fn find(&self, name: &str, file: &Path, target: &Path) -> Option<Note> {
+        let note = self.notes.get(name).filter(|note| note.asked == self.asked && note.error.is_none())?;
+        let same = state(file) == Some((note.size, note.changed)) && target.join(&note.document).is_file();
+        same.then(|| note.clone())
+    }
+
+    /// Notes a model. Where that cannot be written, the next run does it again.
+    pub(super) fn add(&self, note: &Note) {
+        let note = Note { asked: self.asked, ..note.clone() };
+        let mut line = serde_json::to_string(&note).unwrap_or_default();
+        line.push('\n');
+        if let Ok(mut file) = self.file.lock() {
+            let _ = file.write_all(line.as_bytes());
+        }
+    }
+}
+
+fn state(file: &Path) -> Option<(u64, u64)> {
+    let data = file.metadata().ok()?;
+    let changed = data.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some((data.len(), u64::try_from(changed.as_nanos()).ok()?))
+}

@@ -1,0 +1,221 @@
+//! A folder or a glob of models: one document for each and an index, or JSON Lines.
+//!
+//! Models are read by several threads; one that cannot be read is told in the index and does not stop the rest. What was done is
+//! noted beside the documents ([`super::done`]), so that a run that was stopped is resumed. JSON Lines are written in the order of the
+//! names as they come, so that thousands of models need the memory of a few.
+
+use super::done::{Done, Note};
+use super::{cannot, save, write};
+use crate::args::{Document, ReportArgs};
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::step::Step;
+use crate::{Finding, output};
+use memfit_report::{html, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufWriter, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const MODELS: [&str; 4] = ["onnx", "keras", "h5", "hdf5"];
+
+/// Whether a path stands for several models: a folder that is no unpacked Keras model, or a glob.
+pub(super) fn is_many(path: &Path) -> bool {
+    if path.is_dir() {
+        return !path.join("config.json").exists();
+    }
+    is_glob(path) && !path.exists()
+}
+
+fn is_glob(path: &Path) -> bool {
+    path.to_string_lossy().contains(['*', '?'])
+}
+
+/// The folder that names are below: of a glob, what stands before its first `*` or `?`.
+fn root(path: &Path) -> PathBuf {
+    if path.is_dir() {
+        return path.to_owned();
+    }
+    let plain = |part: &std::path::Component<'_>| !is_glob(Path::new(part.as_os_str()));
+    let root: PathBuf = path.components().take_while(plain).collect();
+    if root.as_os_str().is_empty() { ".".into() } else { root }
+}
+
+/// The models below a folder.
+fn models(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() && !path.is_symlink() {
+            models(&path, found);
+        } else if is_model(&path) {
+            found.push(path);
+        }
+    }
+}
+
+/// As the name says; JSON only where it begins as a Keras config does.
+fn is_model(path: &Path) -> bool {
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+    if extension == "json" {
+        let mut start = Vec::new();
+        let read = fs::File::open(path).and_then(|file| file.take(4096).read_to_end(&mut start));
+        return read.is_ok() && String::from_utf8_lossy(&start).contains("\"class_name\"");
+    }
+    MODELS.contains(&&*extension)
+}
+
+/// Writes what was asked of every model.
+pub(super) fn report(args: &ReportArgs) -> Result<Finding, Failure> {
+    let asked = &args.model.file;
+    let root = root(asked);
+    let mut files = Vec::new();
+    models(&root, &mut files);
+    if !asked.is_dir() {
+        let path = |file: &Path| file.strip_prefix(".").unwrap_or(file).display().to_string();
+        let glob = path(&asked.components().collect::<PathBuf>());
+        files.retain(|file| memfit_engine::glob_matches(&glob, &path(file)));
+    }
+    files.sort();
+    if files.is_empty() {
+        let what = if asked.is_dir() { "there is no model below this folder" } else { "no model matches" };
+        return Err(Failure::new(asked.display().to_string(), what));
+    }
+    let kind = args.document()?;
+    let results = if kind == Document::Jsonl {
+        lines(args, &root, &files)?
+    } else {
+        let Some(target) = &args.output else {
+            let message = "a folder of models becomes a folder of reports";
+            return Err(Failure::new(asked.display().to_string(), message).hint("say where: -o reports"));
+        };
+        documents(args, kind, (&root, &files), target)?
+    };
+    for note in results.iter().filter(|note| note.error.is_some()) {
+        output::warn(&format!("{}: {}", note.name, note.error.as_deref().unwrap_or_default()));
+    }
+    Ok(Finding::fine_if(results.iter().all(|note| note.error.is_none() && note.fits)))
+}
+
+fn documents(
+    args: &ReportArgs,
+    kind: Document,
+    (root, files): (&Path, &[PathBuf]),
+    target: &Path,
+) -> Result<Vec<Note>, Failure> {
+    fs::create_dir_all(target)
+        .map_err(|error| Failure::new(target.display().to_string(), format!("cannot be made: {error}")))?;
+    let done = Done::open(target, args)?;
+    let results = all(root, files, |name, file| {
+        if let Some(note) = done.find(name, file, target) {
+            return note;
+        }
+        let document = format!("{}.{}", name.replace(['/', '\\'], "__"), kind.extension());
+        let mut note = Note::new(name, document, file);
+        let step = Step::new(&args.model.of(file), &args.plan, &args.gpu);
+        let written = step.and_then(|step| {
+            note.estimated(&step);
+            save(&target.join(&note.document), &write(kind, &step))
+        });
+        note.error = written.err().map(|failure| failure.to_string());
+        done.add(&note);
+        note
+    });
+    let rows: Vec<html::Row> = results
+        .iter()
+        .map(|note| html::Row {
+            name: &note.name,
+            document: &note.document,
+            device: note.device,
+            error: note.error.as_deref(),
+            fits: note.fits,
+        })
+        .collect();
+    save(&target.join("index.html"), &html::index(&rows))?;
+    Ok(results)
+}
+
+/// A line for each model, in the order of the files.
+fn lines(args: &ReportArgs, root: &Path, files: &[PathBuf]) -> Result<Vec<Note>, Failure> {
+    let (place, out): (PathBuf, Box<dyn Write + Send>) = match &args.output {
+        Some(path) => (path.clone(), Box::new(fs::File::create(path).map_err(|error| cannot(path, &error))?)),
+        None => ("standard output".into(), Box::new(std::io::stdout())),
+    };
+    let ordered =
+        Mutex::new(Ordered { out: BufWriter::new(out), next: 0, early: BTreeMap::new(), failed: None });
+    let numbers: BTreeMap<&Path, usize> = files.iter().enumerate().map(|(i, file)| (&**file, i)).collect();
+    let results = all(root, files, |name, file| {
+        let mut note = Note::new(name, String::new(), file);
+        let line = match Step::new(&args.model.of(file), &args.plan, &args.gpu) {
+            Ok(step) => {
+                note.estimated(&step);
+                write(Document::Jsonl, &step)
+            }
+            Err(failure) => {
+                let message = failure.to_string();
+                let line = json::failure(name, &message);
+                note.error = Some(message);
+                line
+            }
+        };
+        if let (Ok(mut ordered), Some(number)) = (ordered.lock(), numbers.get(file)) {
+            ordered.push(*number, line);
+        }
+        note
+    });
+    let mut ordered = ordered.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let failed = ordered.failed.take().or_else(|| ordered.out.flush().err());
+    match failed.filter(|error| error.kind() != ErrorKind::BrokenPipe) {
+        Some(error) => Err(cannot(&place, &error)),
+        None => Ok(results),
+    }
+}
+
+/// Lines that come in any order and are written in that of their numbers.
+struct Ordered {
+    out: BufWriter<Box<dyn Write + Send>>,
+    next: usize,
+    early: BTreeMap<usize, String>,
+    failed: Option<std::io::Error>,
+}
+
+impl Ordered {
+    fn push(&mut self, number: usize, line: String) {
+        self.early.insert(number, line);
+        while let Some(line) = self.early.remove(&self.next) {
+            self.next += 1;
+            if self.failed.is_none() {
+                self.failed = self.out.write_all(line.as_bytes()).err();
+            }
+        }
+    }
+}
+
+/// What `each` gives for every file, by its name below the root, from several threads; in the order of the files.
+fn all(root: &Path, files: &[PathBuf], each: impl Fn(&str, &Path) -> Note + Sync) -> Vec<Note> {
+    let slots: Vec<Mutex<Option<Note>>> = files.iter().map(|_| Mutex::new(None)).collect();
+    let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let progress = Mutex::new(Progress::new("models"));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(files.len());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(file) = files.get(i) else { return };
+                    let name = file.strip_prefix(root).unwrap_or(file).display().to_string();
+                    let note = each(&name, file);
+                    if let Ok(mut slot) = slots[i].lock() {
+                        *slot = Some(note);
+                    }
+                    let done = finished.fetch_add(1, Ordering::Relaxed) + 1;
+                    if let Ok(mut progress) = progress.lock() {
+                        progress.tell(done, files.len());
+                    }
+                }
+            });
+        }
+    });
+    slots.into_iter().filter_map(|slot| slot.into_inner().ok().flatten()).collect()
+}
