@@ -97,18 +97,23 @@ fn site(dev: bool) -> Result<bool> {
     let larger = full.with_file_name("memfit_full.wasm");
     std::fs::rename(&full, &larger)?;
     let Some(module) = module(&["build"], "memfit-web", &[], dev)? else { return Ok(false) };
+    let Some(core) = core(dev)? else { return Ok(false) };
     let dist = root().join("web/dist");
-    let mut arguments =
-        vec!["site".into(), module.into_os_string(), larger.into_os_string(), dist.into_os_string()];
+    let paths = [module, larger, core, dist].map(PathBuf::into_os_string);
+    let mut arguments: Vec<_> = std::iter::once("site".into()).chain(paths).collect();
     if dev {
         arguments.push("--unchecked".into());
     }
     helper(arguments)
 }
 
+/// The core alone, for the package and for pages that embed an estimate.
+fn core(dev: bool) -> Result<Option<PathBuf>> {
+    module(&["rustc"], "memfit-wasm", &["--features", "javascript", "--crate-type", "cdylib"], dev)
+}
+
 fn package() -> Result<bool> {
-    let extra = ["--features", "javascript", "--crate-type", "cdylib"];
-    let Some(module) = module(&["rustc"], "memfit-wasm", &extra, false)? else { return Ok(false) };
+    let Some(module) = core(false)? else { return Ok(false) };
     helper(["package".into(), module.into_os_string(), root().join("target/npm/memfit").into_os_string()])
 }
 

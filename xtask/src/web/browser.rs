@@ -1,12 +1,12 @@
-//! What the tests in a browser need: Node, a Chromium, and two packages of npm. Each is looked for first and installed where it
+//! What the tests in a browser need: Node, a Chromium, and three packages of npm. Each is looked for first and installed where it
 //! is missing and can be had; a machine where it cannot is told so.
 
 use crate::command::{program, root, succeeds};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
-/// What drives the browser and what looks for barriers, at versions that go together.
-const PACKAGES: [&str; 2] = ["playwright-core@1.65.1", "axe-core@4.14.1"];
+/// What drives the browser, what looks for barriers and what validates HTML, at versions that go together.
+const PACKAGES: [&str; 3] = ["playwright-core@1.65.1", "axe-core@4.14.1", "html-validate@10.17.0"];
 
 /// Names under which a Chromium is found.
 const NAMES: [&str; 5] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
@@ -88,7 +88,7 @@ fn modules() -> Result<PathBuf> {
     npm.args(["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--prefix"])
         .arg(&folder);
     if !succeeds(npm.args(PACKAGES))? {
-        bail!("npm could not install {}", PACKAGES.join(" and "));
+        bail!("npm could not install {}", PACKAGES.join(", "));
     }
     std::fs::write(note, wanted)?;
     Ok(modules)

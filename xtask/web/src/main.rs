@@ -28,6 +28,8 @@ enum Task {
         module: PathBuf,
         /// The larger module
         full: PathBuf,
+        /// The core alone, for pages that embed an estimate
+        core: PathBuf,
         /// Where to
         out: PathBuf,
         /// Does not check the size
@@ -56,7 +58,9 @@ enum Task {
 
 fn main() -> Result<()> {
     match Cli::parse().task {
-        Task::Site { module, full, out, unchecked } => site::make(&module, &full, &out, !unchecked),
+        Task::Site { module, full, core, out, unchecked } => {
+            site::make([&module, &full, &core], &out, !unchecked)
+        }
         Task::Package { module, out } => package::make(&module, &out),
         Task::Serve { folder, port, base } => serve::run(&folder, port, &base),
     }

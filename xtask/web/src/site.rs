@@ -18,8 +18,11 @@ const FILES: [&str; 8] = [
     "manifest.webmanifest",
 ];
 
-/// Makes it.
-pub(crate) fn make(module: &Path, full: &Path, out: &Path, check: bool) -> Result<()> {
+/// What other pages take from here to embed an estimate, with the core `memfit.js`. The page itself needs none of it.
+const EMBED: [&str; 4] = ["embed.js", "embed-worker.js", "embed.html", "embed-page.js"];
+
+/// Makes it from the page's module, the larger one and the core alone.
+pub(crate) fn make([module, full, core]: [&Path; 3], out: &Path, check: bool) -> Result<()> {
     let web = root().join("web");
     if out.exists() {
         std::fs::remove_dir_all(out).with_context(|| out.display().to_string())?;
@@ -27,8 +30,9 @@ pub(crate) fn make(module: &Path, full: &Path, out: &Path, check: bool) -> Resul
     std::fs::create_dir_all(out.join("examples"))?;
     bindings::generate(module, out, "memfit_web", false)?;
     bindings::generate(full, out, "memfit_full", false)?;
+    bindings::generate(core, out, "memfit", false)?;
     std::fs::copy(web.join("worker-full.js"), out.join("worker-full.js"))?;
-    for file in FILES {
+    for file in FILES.iter().chain(&EMBED) {
         std::fs::copy(web.join(file), out.join(file)).with_context(|| file.to_owned())?;
     }
     let mut all: Vec<String> = FILES.iter().filter(|f| **f != "sw.js").map(|f| (*f).to_owned()).collect();
@@ -40,7 +44,9 @@ pub(crate) fn make(module: &Path, full: &Path, out: &Path, check: bool) -> Resul
         std::fs::copy(&from, out.join("examples").join(file)).with_context(|| from.display().to_string())?;
         all.push(format!("examples/{file}"));
     }
-    service_worker(out, &all)?;
+    let later =
+        EMBED.map(str::to_owned).into_iter().chain(["memfit.js".to_owned(), "memfit_bg.wasm".to_owned()]);
+    service_worker(out, &all, &later.collect::<Vec<_>>())?;
     if check {
         budget::check(out, &first_load)?;
     }
@@ -48,13 +54,13 @@ pub(crate) fn make(module: &Path, full: &Path, out: &Path, check: bool) -> Resul
     Ok(())
 }
 
-/// Writes the list of files and a version that changes with any of them into the service worker.
-fn service_worker(out: &Path, files: &[String]) -> Result<()> {
+/// Writes the list of files into the service worker, and a version that changes with any of them or of those it may keep later.
+fn service_worker(out: &Path, files: &[String], later: &[String]) -> Result<()> {
     let path = out.join("sw.js");
     let text = std::fs::read_to_string(&path)?;
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
-    for file in files {
+    for file in files.iter().chain(later) {
         std::fs::read(out.join(file))?.hash(&mut hasher);
     }
     let list: Vec<String> = files.iter().map(|f| format!("\"{f}\"")).collect();

@@ -1,0 +1,2 @@
+// mdBook adds classic scripts; the element is a module.
+import("https://example.com/memfit/embed.js");

@@ -1,0 +1,3 @@
+project = "A model"
+html_theme = "alabaster"
+html_js_files = [("https://example.com/memfit/embed.js", {"type": "module"})]
