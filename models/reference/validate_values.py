@@ -26,7 +26,8 @@ from definitions import FLOAT, LANGUAGE_MODELS, MODELS
 BATCH = 2
 FILES = ["convnext.dyn_eval", "gru.ts_train", "lenet.ts_train", "lstm.ts_train", "mixer.dyn_eval",
          "unet.dyn_eval", "vit.dyn_eval"]
-TRAINED = ["autoencoder", "dcgan_generator", "gpt", "lenet", "transformer_encoder", "vit"]
+TRAINED = ["autoencoder", "cnn3d", "dcgan_generator", "gated_temporal", "gpt", "lenet", "llama", "pointnet", "style_net",
+           "transformer_encoder", "two_tower", "vit"]
 
 
 def formula(name, shape, weight):

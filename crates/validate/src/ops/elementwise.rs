@@ -47,8 +47,11 @@ pub(super) fn call<B: Backend>(
             value => Value::Float(B::float_div_scalar(value.float()?, (*by).into())),
         },
         Prim::PowScalar(by) => Value::Float(B::float_powf_scalar_impl(inputs.float()?, (*by).into())),
-        Prim::Bernoulli(p) => {
-            let distribution = Distribution::Bernoulli(*p);
+        Prim::Bernoulli(_) | Prim::Uniform => {
+            let distribution = match prim {
+                Prim::Bernoulli(p) => Distribution::Bernoulli(*p),
+                _ => Distribution::Default,
+            };
             Value::Float(B::float_random(out.shape(), distribution, out.device, FloatDType::F32))
         }
         Prim::Full(by) => {

@@ -118,6 +118,7 @@ pub fn call<B: Backend>(
         | Prim::DivScalar(_)
         | Prim::PowScalar(_)
         | Prim::Bernoulli(_)
+        | Prim::Uniform
         | Prim::Full(_) => elementwise::call(&instr.prim, &mut inputs, &out),
         Prim::Compare(_)
         | Prim::CompareScalar(..)

@@ -177,6 +177,8 @@ pub enum Prim {
     Detach,
     /// No inputs: 1 with this probability, else 0.
     Bernoulli(f64),
+    /// No inputs: anything from 0 to 1.
+    Uniform,
     /// No inputs: one number everywhere.
     Full(f64),
 }

@@ -4,10 +4,23 @@
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::{Binary, Compare, Kind, Prim, Unary};
+use crate::frameworks::burn::program::{Binary, Compare, Kind, Prim, Slot, Unary};
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
 
 pub(super) const FAMILIES: &[Family] = &[Family { names: &["ScaledDotProductAttention"], rule: attention }];
+
+/// Keys or values with each head as often as the queries ask for it, which Burn's attention leaves to its caller.
+fn repeated(l: &mut Lower<'_, '_>, x: Slot, heads: usize) -> Slot {
+    let shape = l.shape(x);
+    let at = shape.len() - 3;
+    if shape[at] == heads {
+        return x;
+    }
+    let with = |own: &[usize]| [&shape[..at], own, &shape[at + 1..]].concat();
+    let apart = l.reshape(x, with(&[shape[at], 1]));
+    let wide = l.expand(apart, with(&[shape[at], heads / shape[at]]));
+    l.reshape(wide, with(&[heads]))
+}
 
 fn attention(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let op = l.node.op.downcast::<ScaledDotProductAttention>().copied().unwrap_or_default();
@@ -19,9 +32,10 @@ fn attention(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     }
     let shape = l.shape(q);
     let (heads, kv_heads) = (shape[rank - 3], l.shape(k)[rank - 3]);
-    if heads != kv_heads {
+    if kv_heads == 0 || heads % kv_heads != 0 {
         return Err(format!("{heads} query heads over {kv_heads} key heads"));
     }
+    let (k, v) = (repeated(l, k, heads), repeated(l, v, heads));
     let transposed = l.swap(k, rank - 2, rank - 1);
     let scores = l.matmul(q, transposed)?;
     let mut scores = l.scalar(Binary::Mul, scores, (shape[rank - 1] as f64).sqrt().recip());

@@ -1,4 +1,4 @@
-//! Dropout, as burn-nn's `Dropout` runs it: the mask is a float tensor, and the product keeps both.
+//! Dropout, as burn-nn's `Dropout` runs it: the mask is a float tensor, and the product keeps both. And what else is drawn at random.
 
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
@@ -6,7 +6,10 @@ use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Binary, Kind, Prim, Slot};
 use memfit_graph::ops::dropout::Dropout;
 
-pub(super) const FAMILIES: &[Family] = &[Family { names: &["Dropout"], rule: dropout }];
+pub(super) const FAMILIES: &[Family] = &[
+    Family { names: &["Dropout"], rule: dropout },
+    Family { names: &["RandomUniform", "RandomUniformLike"], rule: uniform },
+];
 
 /// Where the file does not say the ratio: it changes values only.
 pub(super) const RATIO: f64 = 0.1;
@@ -20,6 +23,14 @@ pub(super) fn drop(l: &mut Lower<'_, '_>, x: Slot, ratio: f64) -> Result<Slot, R
     let mask = l.call(Prim::Bernoulli(kept), &[], Kind::Float, shape);
     let y = l.binary(Binary::Mul, x, mask)?;
     Ok(l.scalar(Binary::Mul, y, kept.recip()))
+}
+
+/// What stochastic depth draws.
+fn uniform(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let shape = l.output_shape(0)?;
+    let y = l.call(Prim::Uniform, &[], Kind::Float, shape);
+    l.set(0, y);
+    Ok(())
 }
 
 fn dropout(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {

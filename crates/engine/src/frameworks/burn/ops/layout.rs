@@ -3,7 +3,7 @@
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::Slot;
+use crate::frameworks::burn::program::{Range, Slot};
 use memfit_graph::ops::concat::Concat;
 use memfit_graph::ops::pad::{Pad, PadMode};
 use memfit_graph::ops::transpose::Transpose;
@@ -73,22 +73,64 @@ fn tile(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
 
 fn padding(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let op = l.node.op.downcast::<Pad>().cloned().ok_or("an unknown form")?;
-    if op.mode != PadMode::Constant || l.id(3).is_some() {
-        return Err("a padding that is not of one number".into());
-    }
     let x = l.input(0)?;
     let rank = l.rank(x);
-    let pads = op.pads.or_else(|| l.ints(1)).filter(|p| p.len() == 2 * rank);
-    let pads = pads.ok_or("a padding that is not known")?;
-    let pads = (0..rank).map(|i| {
-        let both = usize::try_from(pads[i]).ok().zip(usize::try_from(pads[i + rank]).ok());
-        both.ok_or_else(|| "a negative padding".to_owned())
-    });
-    let pads = pads.collect::<Result<Vec<_>, _>>()?;
-    let value = l.number(2).unwrap_or(0.0);
-    let y = pad(l, x, &pads, value);
+    let given = op.pads.or_else(|| l.ints(1)).ok_or("a padding that is not known")?;
+    let axes = match l.id(3) {
+        Some(_) => l.ints(3).ok_or("axes that are not known")?,
+        None => (0..rank as i64).collect(),
+    };
+    if given.len() != 2 * axes.len() {
+        return Err("a padding of another rank".into());
+    }
+    let mut pads = vec![(0, 0); rank];
+    for (i, axis) in axes.iter().enumerate() {
+        let both = usize::try_from(given[i]).ok().zip(usize::try_from(given[i + axes.len()]).ok());
+        pads[l.axis(*axis, rank)?] = both.ok_or("a negative padding")?;
+    }
+    let y = if op.mode == PadMode::Constant {
+        let value = l.number(2).unwrap_or(0.0);
+        pad(l, x, &pads, value)
+    } else {
+        mirrored(l, x, &pads, op.mode)?
+    };
     l.set(0, y);
     Ok(())
+}
+
+/// What stands beyond the ends is taken from the tensor itself: pieces of it are turned, stretched or moved, and joined on.
+fn mirrored(l: &mut Lower<'_, '_>, x: Slot, pads: &[(usize, usize)], mode: PadMode) -> Result<Slot, Refusal> {
+    let mut x = x;
+    for (axis, (begin, end)) in pads.iter().copied().enumerate().filter(|(_, pads)| *pads != (0, 0)) {
+        let size = l.shape(x)[axis];
+        let most = if mode == PadMode::Reflect { size.saturating_sub(1) } else { size };
+        if size == 0 || mode != PadMode::Edge && begin.max(end) > most {
+            return Err(format!("a padding of {} beside {size} elements", begin.max(end)));
+        }
+        let piece = |l: &mut Lower<'_, '_>, count: usize, first: bool| match mode {
+            PadMode::Edge => {
+                let at = if first { 0 } else { size - 1 };
+                let edge = l.narrow(x, axis, at, at + 1);
+                let mut shape = l.shape(edge);
+                shape[axis] = count;
+                l.expand(edge, shape)
+            }
+            PadMode::Wrap if first => l.narrow(x, axis, size - count, size),
+            PadMode::Wrap => l.narrow(x, axis, 0, count),
+            _ => {
+                let from = if first { 1 } else { size - 1 - count };
+                let whole = l.shape(x).into_iter().map(|n| Range { start: 0, end: n, step: 1 });
+                let mut ranges: Vec<Range> = whole.collect();
+                ranges[axis] = Range { start: from, end: from + count, step: -1 };
+                l.slice(x, ranges)
+            }
+        };
+        let before = (begin > 0).then(|| piece(l, begin, true));
+        let after = (end > 0).then(|| piece(l, end, false));
+        let parts: Vec<Slot> = before.into_iter().chain([x]).chain(after).collect();
+        x = l.cat(&parts, axis);
+    }
+    Ok(x)
 }
 
 /// One number around a tensor: pieces of it are joined on.

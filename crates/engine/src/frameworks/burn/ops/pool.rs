@@ -1,10 +1,11 @@
-//! Pooling. One axis is a plane of one row; a global one is Burn's `adaptive_avg_pool2d` to one element.
+//! Pooling. One axis is a plane of one row; three are two planes in a row, which Burn's users write since it pools planes alone; a
+//! global one is Burn's `adaptive_avg_pool2d` to one element.
 
 use super::Family;
 use super::convolution::{padded, window};
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::{Kind, Prim, Slot};
+use crate::frameworks::burn::program::{Kind, Prim, Slot, Window};
 use memfit_graph::ops::pool::Pool;
 use memfit_graph::ops::spatial;
 
@@ -22,7 +23,7 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.input(0)?;
     let (shape, output) = (l.shape(x), l.output_shape(0)?);
     let axes = shape.len().saturating_sub(2);
-    if !(1..=2).contains(&axes) {
+    if !(1..=3).contains(&axes) {
         return Err(format!("{axes} spatial axes"));
     }
     let kernel = op.window.kernel.clone().unwrap_or_default();
@@ -32,6 +33,11 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     }
     let (mut window, pads) = window(&op.window, &kernel, &shape[2..], &output[2..])?;
     let mut x = padded(l, x, &pads, if is_max { f64::from(f32::MIN) } else { 0.0 });
+    if axes == 3 {
+        let y = volume(l, x, &window, is_max, &output, counts(&op.window))?;
+        l.set(0, y);
+        return Ok(());
+    }
     if axes == 1 {
         for (list, one) in [
             (&mut window.kernel, 1),
@@ -53,6 +59,45 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let y = l.reshape(y, output);
     l.set(0, y);
     Ok(())
+}
+
+/// Height and width with the depth among the channels, then the depth with them in one axis. The mean of means is the mean where every
+/// window is full.
+fn volume(
+    l: &mut Lower<'_, '_>,
+    x: Slot,
+    window: &Window,
+    is_max: bool,
+    output: &[usize],
+    padded: bool,
+) -> Result<Slot, Refusal> {
+    let shape = l.shape(x);
+    let (&[batch, channels, depth, height, width], &[.., front, rows, columns]) = (&shape[..], output) else {
+        return Err("not three spatial axes".into());
+    };
+    if !is_max && window.ceil_mode {
+        return Err("means over three axes, of windows that are not full".into());
+    }
+    let part = |axes: [usize; 2], ones: bool| {
+        let of = |list: &[usize], one: usize| {
+            if ones { vec![list[axes[0]], one] } else { axes.map(|a| list[a]).to_vec() }
+        };
+        Window {
+            kernel: of(&window.kernel, 1),
+            stride: of(&window.stride, 1),
+            padding: of(&window.padding, 0),
+            dilation: of(&window.dilation, 1),
+            ceil_mode: window.ceil_mode,
+        }
+    };
+    let prim = |window| if is_max { Prim::MaxPool2d(window) } else { Prim::AvgPool2d(window, padded) };
+    let flat = l.reshape(x, vec![batch, channels * depth, height, width]);
+    let planes = vec![batch, channels * depth, rows, columns];
+    let planes = l.call(prim(part([1, 2], false)), &[flat], Kind::Float, planes);
+    let deep = l.reshape(planes, vec![batch, channels, depth, rows * columns]);
+    let y = vec![batch, channels, front, rows * columns];
+    let y = l.call(prim(part([0, 0], true)), &[deep], Kind::Float, y);
+    Ok(l.reshape(y, output.to_vec()))
 }
 
 fn counts(window: &spatial::Window) -> bool {

@@ -297,7 +297,7 @@ pub(super) fn call(
             Tracked::constant(y)
         }
         Prim::Detach => Tracked::constant(inputs.take()?.tensor),
-        Prim::Bernoulli(_) => Tracked::constant(device.make(Kind::Float, &shape, "random")),
+        Prim::Bernoulli(_) | Prim::Uniform => Tracked::constant(device.make(Kind::Float, &shape, "random")),
         Prim::Full(_) => Tracked::constant(device.make(out.kind, &shape, "fill")),
     })
 }

@@ -28,6 +28,8 @@ impl Backend {
     pub const CUDA: Backend = Backend { bool_bytes: 1, int_bytes: 4, alignment: 512 };
     /// `burn-wgpu` with WGSL kernels, whose smallest type has four bytes.
     pub const WGPU: Backend = Backend { bool_bytes: 4, int_bytes: 4, alignment: 256 };
+    /// burn-ndarray, which pools nothing.
+    pub const PROCESSOR: Backend = Backend { bool_bytes: 1, int_bytes: 8, alignment: 1 };
 }
 
 /// What happened so far.
