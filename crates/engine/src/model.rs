@@ -143,9 +143,10 @@ impl Model {
         let (prepared, step, batch_size) = (self.prepared(plan), run.step, run.batch);
         let mut replayed = replay::peak(&step.timeline, block(plan.framework));
         let unknown = Card::alone(Device::unknown());
-        let context = card.unwrap_or(&unknown).context(plan);
+        let on = card.unwrap_or(&unknown);
+        let context = on.context(plan);
         let open = placement::open(&step.timeline, plan.framework, &plan.allocator, card.map(|c| &c.device));
-        replayed.hold(&open, &context::total(&context));
+        replayed.hold(&open, &context::total(&context), on.slack(plan));
         let fit = card.map(|card| placement::place(&step.timeline, plan, card, &open));
         let mut layers = rows(&step);
         if let Some(whole) = &run.whole {

@@ -115,7 +115,10 @@ pub(crate) fn limits(plan: &Plan, card: &Card) -> Limits {
     };
     let limit = |room: Room| plan.allocator.limit(plan.framework, &room);
     let expected = limit(room(|item| item.expected));
-    Limits { expected, cautious: range::cautious(limit(room(|item| item.high))).min(expected) }
+    Limits {
+        expected,
+        cautious: range::cautious(limit(room(|item| item.high)), card.slack(plan)).min(expected),
+    }
 }
 
 /// Replays a step with nothing in its way.

@@ -14,6 +14,20 @@ const SEGMENTS_MORE: u64 = 58;
 /// The same downward.
 const SEGMENTS_LESS: u64 = 58;
 
+/// By how much, in thousandths, segments may be less and more than those of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Slack {
+    pub less: u64,
+    pub more: u64,
+}
+
+impl Default for Slack {
+    fn default() -> Slack {
+        Slack { less: SEGMENTS_LESS, more: SEGMENTS_MORE }
+    }
+}
+
 /// The ends of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ends {
@@ -23,9 +37,15 @@ pub(crate) struct Ends {
 
 /// The range of what the driver shows: `reserved` bytes of segments, of which `allocated` are tensors at the peak, and the
 /// context. `search` is the most that segments and a kernel on trial hold at one time, where plans are compared.
-pub(crate) fn device(allocated: Bytes, reserved: Bytes, search: Bytes, context: &ContextItem) -> Ends {
-    let low = reserved.saturating_sub(thousandths(reserved, SEGMENTS_LESS)).max(allocated);
-    let high = high(reserved).max(search);
+pub(crate) fn device(
+    allocated: Bytes,
+    reserved: Bytes,
+    search: Bytes,
+    context: &ContextItem,
+    slack: Slack,
+) -> Ends {
+    let low = reserved.saturating_sub(thousandths(reserved, slack.less)).max(allocated);
+    let high = (reserved + thousandths(reserved, slack.more)).max(search);
     Ends { low: low + context.low, high: high + context.high }
 }
 
@@ -35,8 +55,8 @@ pub(crate) fn high(reserved: Bytes) -> Bytes {
 }
 
 /// The limit inside which a replay must run so that a step is sure to fit where the allocator can have `limit`.
-pub(crate) fn cautious(limit: Bytes) -> Bytes {
-    let bytes = u128::from(limit.0) * 1000 / u128::from(1000 + SEGMENTS_MORE);
+pub(crate) fn cautious(limit: Bytes, slack: Slack) -> Bytes {
+    let bytes = u128::from(limit.0) * 1000 / (1000 + u128::from(slack.more));
     Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
@@ -55,10 +75,10 @@ mod tests {
         let context = context::total(&context::context(&Device::unknown(), Framework::Pytorch));
         for mib in [0, 1, 1_000, 100_000] {
             let (reserved, allocated) = (Bytes::mib(mib), Bytes::mib(mib / 10 * 9));
-            let ends = device(allocated, reserved, Bytes::ZERO, &context);
+            let ends = device(allocated, reserved, Bytes::ZERO, &context, Slack::default());
             assert!(ends.low <= reserved + context.expected && reserved + context.expected <= ends.high);
             assert!(ends.low >= allocated);
-            assert!(cautious(reserved) <= reserved);
+            assert!(cautious(reserved, Slack::default()) <= reserved);
         }
     }
 }

@@ -5,7 +5,8 @@
 
 use crate::allocators::Replay;
 use crate::devices::context::ContextItem;
-use crate::{Breakdown, Category, Event, EventKind, LiveTensor, Peak, Phase, StorageId, Timeline, range};
+use crate::range::{self, Slack};
+use crate::{Breakdown, Category, Event, EventKind, LiveTensor, Peak, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
 
 /// The state at the highest point.
@@ -21,11 +22,12 @@ pub(crate) struct AtPeak {
 impl AtPeak {
     /// Adds what the allocator and the driver hold beyond tensors. Segments may be held longest at another moment than tensors
     /// are; what counts is that they were.
-    pub(crate) fn hold(&mut self, open: &Replay, context: &ContextItem) {
+    pub(crate) fn hold(&mut self, open: &Replay, context: &ContextItem, slack: Slack) {
         let peak = &mut self.peak;
         peak.reserved = open.peak_reserved.usage.reserved.max(peak.allocated);
         peak.device = peak.reserved + context.expected;
-        let ends = range::device(peak.allocated, peak.reserved, open.peak_search.usage.reserved, context);
+        let search = open.peak_search.usage.reserved;
+        let ends = range::device(peak.allocated, peak.reserved, search, context, slack);
         (peak.device_low, peak.device_high) = (ends.low.min(peak.device), ends.high.max(peak.device));
         self.breakdown.allocator = peak.reserved - peak.allocated;
         self.breakdown.context = context.expected;

@@ -1,7 +1,7 @@
 //! A card as a process finds it: what it is, which part of it, and what else is on it.
 
 use super::context::{ContextItem, context_of};
-use super::{Device, LookupError, resolve};
+use super::{Device, LookupError, Profile, Slack, resolve};
 use crate::Plan;
 use memfit_graph::Bytes;
 
@@ -16,6 +16,8 @@ pub struct Card {
     pub display: bool,
     /// Whether the framework's libraries load all their kernels at once: PyTorch before 1.13, or `CUDA_MODULE_LOADING=EAGER`.
     pub eager_loading: bool,
+    /// What was measured on it.
+    pub profile: Option<Profile>,
 }
 
 /// What that costs: 666,632,192 bytes in the place of 287,047,680 (PyTorch's change 86509).
@@ -45,7 +47,7 @@ const SLICE_OVERHEAD: u64 = 23;
 impl Card {
     /// A card to itself.
     pub fn alone(device: Device) -> Card {
-        Card { device, other_processes: Bytes::ZERO, display: false, eager_loading: false }
+        Card { device, other_processes: Bytes::ZERO, display: false, eager_loading: false, profile: None }
     }
 
     /// A card of the catalogue (`rtx-3090`), a size (`24GiB`), or a MIG slice of a card (`a100-40gb:3g.20gb`).
@@ -73,11 +75,24 @@ impl Card {
 
     /// What a process of the framework holds before its allocator has anything.
     pub fn context(&self, plan: &Plan) -> Vec<ContextItem> {
+        if let Some(profile) = self.measured(plan) {
+            return profile.context();
+        }
         let mut items = context_of(&self.device, plan);
         if self.eager_loading {
             items.push(EAGER);
         }
         items
+    }
+
+    /// How far segments may lie from a replay's.
+    pub fn slack(&self, plan: &Plan) -> Slack {
+        self.measured(plan).map_or(Slack::default(), |profile| profile.slack)
+    }
+
+    /// What was measured of the plan's framework.
+    fn measured(&self, plan: &Plan) -> Option<&Profile> {
+        self.profile.as_ref().filter(|profile| profile.framework == plan.framework)
     }
 
     /// What others hold of it.
@@ -133,6 +148,27 @@ mod tests {
             let error = Card::find(text);
             assert!(error.is_err() || text.contains("5g."), "{text}: {error:?}");
         }
+    }
+
+    #[test]
+    fn what_was_measured_stands_in_the_place_of_published_figures() {
+        use crate::Framework;
+        let mut card = Card::find("rtx-3090").unwrap();
+        let published = card.context(&Plan::default());
+        let mib = |low, expected, high| [low, expected, high].map(Bytes::mib);
+        card.profile = Some(Profile {
+            framework: Framework::Pytorch,
+            context: mib(400, 410, 420),
+            workspace: mib(0, 8, 16),
+            slack: Slack { less: 10, more: 20 },
+        });
+        let total = super::super::context::total(&card.context(&Plan::default()));
+        assert_eq!([total.low, total.expected, total.high], mib(400, 418, 436));
+        assert_eq!(card.slack(&Plan::default()).more, 20);
+        let other = Plan { framework: Framework::Burn, ..Plan::default() };
+        assert_eq!(card.slack(&other), Slack::default());
+        card.profile = None;
+        assert_eq!(card.context(&Plan::default()), published);
     }
 
     #[test]

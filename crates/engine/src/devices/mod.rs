@@ -6,9 +6,12 @@
 mod card;
 pub mod context;
 mod lookup;
+mod profile;
 
+pub use crate::range::Slack;
 pub use card::Card;
 pub use lookup::{LookupError, find, parse_size, resolve};
+pub use profile::Profile;
 
 use memfit_graph::Bytes;
 use serde::Deserialize;
