@@ -35,6 +35,8 @@ pub(crate) struct Model {
 pub(crate) struct Ready {
     pub(crate) file: String,
     pub(crate) name: String,
+    /// `onnx` or `keras`.
+    pub(crate) format: &'static str,
     pub(crate) model: engine::Model,
     pub(crate) binding: Binding,
     /// What the importer noticed.
@@ -60,7 +62,7 @@ impl Loaded {
         let Loaded { file, name, format, model } = self;
         let binding = sizes.binding(&model.graph).map_err(|problems| Failure::of_file(&file, problems))?;
         let made = engine::Model::new(model.graph, &name, format, model.operators);
-        Ok(Ready { file, name, model: made, binding, warnings: model.warnings })
+        Ok(Ready { file, name, format, model: made, binding, warnings: model.warnings })
     }
 
     /// Whose rules apply where nobody says it.

@@ -11,6 +11,7 @@ mod load;
 mod output;
 mod progress;
 mod step;
+mod table;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -64,6 +65,7 @@ fn run(command: &Command) -> Result<Finding, Failure> {
         Command::Check(args) => commands::check(args),
         Command::Explain(args) => commands::explain(args),
         Command::Gpus(args) => done(commands::gpus(args)),
+        Command::Calibrate(args) => done(commands::calibrate(args)),
         Command::Validate(args) => commands::validate(args),
         Command::Completions(args) => done(commands::completions(args)),
     }

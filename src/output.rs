@@ -4,7 +4,9 @@ use crate::failure::Failure;
 use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
+use memfit_graph::Bytes;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::time::Instant;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 
@@ -44,12 +46,17 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Says on a terminal what is going on, in place of what was said before.
-#[cfg(feature = "validate")]
 pub(crate) fn progress(line: &str) {
     let mut err = std::io::stderr().lock();
     if err.is_terminal() {
         let _ = write!(err, "\r\x1b[K{line}").and_then(|()| err.flush());
     }
+}
+
+/// The same of steps that run: how many are done, the highest so far, the time that is left.
+pub(crate) fn steps(begin: Instant, step: u32, of: u32, peak: Bytes) {
+    let left = begin.elapsed().checked_div(step).unwrap_or_default() * of.saturating_sub(step);
+    progress(&format!("step {step} of {of}, peak {peak}, {} s left", left.as_secs()));
 }
 
 /// Tells what went wrong. If that cannot be written there is nobody to tell.

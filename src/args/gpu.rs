@@ -7,6 +7,8 @@ use clap::Args;
 use memfit_engine::Plan;
 use memfit_engine::devices::{Card, catalogue};
 use memfit_graph::Bytes;
+use memfit_validate::calibrate::DeviceProfile;
+use std::path::{Path, PathBuf};
 
 const HEADING: &str = "The GPU";
 
@@ -29,6 +31,9 @@ pub(crate) struct OthersArgs {
     /// It drives a display too
     #[arg(long, help_heading = HEADING)]
     display: bool,
+    /// What memfit calibrate wrote of a card: its context, scratch memory and slack; without --gpu it is that card
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    device_profile: Option<PathBuf>,
 }
 
 impl OthersArgs {
@@ -36,7 +41,34 @@ impl OthersArgs {
         let mut card = named("--gpu", name)?;
         card.other_processes = self.other_processes.unwrap_or(card.other_processes);
         card.display |= self.display;
+        if let Some(profile) = self.profile()? {
+            card.profile = Some(profile.engine().map_err(|message| self.wrong(message))?);
+        }
         Ok(card)
+    }
+
+    /// The card that the profile was made on.
+    fn profiled(&self) -> Result<Option<Card>, Failure> {
+        let Some(profile) = self.profile()? else { return Ok(None) };
+        let size = profile.device_total_bytes.map(|bytes| format!("{}MiB", bytes >> 20));
+        let names = [Some(profile.device.clone()), size];
+        let known = names.into_iter().flatten().find(|name| Card::find(name).is_ok());
+        let unknown =
+            || self.wrong(format!("no card is known as `{}`", profile.device)).hint("name it with --gpu");
+        self.card(&known.ok_or_else(unknown)?).map(Some)
+    }
+
+    fn profile(&self) -> Result<Option<DeviceProfile>, Failure> {
+        let Some(path) = &self.device_profile else { return Ok(None) };
+        let text = std::fs::read_to_string(path).map_err(|e| self.wrong(format!("cannot be read: {e}")))?;
+        DeviceProfile::read(&text)
+            .map(Some)
+            .map_err(|message| self.wrong(message).hint("memfit calibrate writes one"))
+    }
+
+    fn wrong(&self, message: impl Into<String>) -> Failure {
+        let path = self.device_profile.as_deref().unwrap_or(Path::new(""));
+        Failure::new(format!("--device-profile {}", path.display()), message)
     }
 }
 
@@ -96,13 +128,16 @@ fn named(flag: &str, name: &str) -> Result<Card, Failure> {
 impl GpuArgs {
     /// The card, where one is asked for.
     pub(crate) fn card(&self) -> Result<Option<Card>, Failure> {
-        self.gpu.as_deref().map(|name| self.others.card(name)).transpose()
+        match self.gpu.as_deref() {
+            Some(name) => self.others.card(name).map(Some),
+            None => self.others.profiled(),
+        }
     }
 
     /// A warning for each flag that does nothing.
     pub(crate) fn warnings(&self) -> Option<String> {
         let says = self.others.other_processes.is_some() || self.others.display;
-        (self.gpu.is_none() && says)
+        (self.gpu.is_none() && self.others.device_profile.is_none() && says)
             .then(|| "--other-processes and --display do nothing without --gpu".into())
     }
 }
@@ -111,7 +146,7 @@ impl GpuArgs {
 #[derive(Args, Debug)]
 pub(crate) struct GpusArgs {
     /// The cards: names, sizes or MIG slices with commas between them, `auto` for this host's, `all` for every NVIDIA card
-    #[arg(long, value_name = "NAME,…|all", required = true, value_delimiter = ',', help_heading = HEADING)]
+    #[arg(long, value_name = "NAME,…|all", required_unless_present = "device_profile", value_delimiter = ',', help_heading = HEADING)]
     gpu: Vec<String>,
     #[command(flatten)]
     others: OthersArgs,
@@ -120,7 +155,8 @@ pub(crate) struct GpusArgs {
 impl GpusArgs {
     /// The cards, in the order in which they are named.
     pub(crate) fn cards(&self) -> Result<Vec<Card>, Failure> {
-        let mut cards: Vec<Card> = Vec::new();
+        let mut cards: Vec<Card> =
+            if self.gpu.is_empty() { self.others.profiled()?.into_iter().collect() } else { Vec::new() };
         for name in &self.gpu {
             let found = if name.trim().eq_ignore_ascii_case("all") {
                 let nvidia = catalogue().iter().filter(|card| card.compute_capability.is_some());

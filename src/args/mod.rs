@@ -2,6 +2,7 @@
 
 mod allocator;
 mod binding;
+mod calibrate;
 mod estimate;
 mod fit;
 mod gpu;
@@ -14,6 +15,7 @@ mod validate;
 use crate::failure::Failure;
 use crate::output::Color;
 pub(crate) use binding::{ModelArgs, SizeArgs};
+pub(crate) use calibrate::CalibrateArgs;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use estimate::EstimateArgs;
 pub(crate) use fit::FitArgs;
@@ -21,9 +23,7 @@ pub(crate) use gpu::{GpuArgs, GpusArgs, HostsArgs, StackArgs};
 pub(crate) use life::{LifeArgs, OwnLifeArgs};
 pub(crate) use plan::PlanArgs;
 use std::path::PathBuf;
-#[cfg(feature = "validate")]
-pub(crate) use validate::Backend;
-pub(crate) use validate::ValidateArgs;
+pub(crate) use validate::{Backend, Runner, ValidateArgs};
 
 /// Tells, before a GPU is rented, where the memory of one training step goes.
 #[derive(Debug, Parser)]
@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Gpus(GpuListArgs),
     /// Real training steps on a device, measured beside predicted
     Validate(Box<ValidateArgs>),
+    /// Records of this host's card as a device profile, for estimates of that card
+    Calibrate(CalibrateArgs),
     /// A completion script for a shell
     Completions(CompletionsArgs),
 }
@@ -254,6 +256,14 @@ pub(crate) enum CheckFormat {
 pub(crate) fn estimate(words: impl Iterator<Item = String>) -> Result<EstimateArgs, clap::Error> {
     match Cli::try_parse_from(std::iter::once("memfit".to_owned()).chain(words))?.command {
         Command::Estimate(args) => Ok(*args),
+        _ => Err(clap::Error::new(clap::error::ErrorKind::InvalidSubcommand)),
+    }
+}
+
+/// What `memfit validate` would understand of these words; the first is the command.
+pub(crate) fn validate(words: impl Iterator<Item = String>) -> Result<ValidateArgs, clap::Error> {
+    match Cli::try_parse_from(std::iter::once("memfit".to_owned()).chain(words))?.command {
+        Command::Validate(args) => Ok(*args),
         _ => Err(clap::Error::new(clap::error::ErrorKind::InvalidSubcommand)),
     }
 }

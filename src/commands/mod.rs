@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod advise;
+mod calibrate;
 mod check;
 mod diff;
 mod estimate;
@@ -15,6 +16,7 @@ use crate::args::{Cli, CompletionsArgs};
 use crate::failure::Failure;
 use crate::output;
 pub(crate) use advise::advise;
+pub(crate) use calibrate::calibrate;
 pub(crate) use check::check;
 use clap::CommandFactory;
 pub(crate) use diff::diff;

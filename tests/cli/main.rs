@@ -14,6 +14,7 @@ mod keras;
 mod models;
 mod schema;
 mod usage;
+mod validate;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -67,6 +67,7 @@ fn is(value: &Value, name: &str) -> bool {
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
+        "number" => value.is_number(),
         "integer" => value.is_i64() || value.is_u64(),
         _ => false,
     }

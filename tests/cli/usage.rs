@@ -91,7 +91,7 @@ fn real_steps_say_how_to_get_them() {
         return;
     }
     let run = memfit(&["validate", "x.onnx", "--backend", "wgpu"]);
-    fails(&run, &["built without real steps", "--features wgpu"]);
+    fails(&run, &["built without steps of its own", "--features wgpu"]);
 }
 
 #[test]

@@ -23,14 +23,16 @@ mod range;
 pub mod recompose;
 mod replay;
 mod scenario;
+mod setting;
 mod sizes;
 mod tables;
 mod timeline;
 
 pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak};
 pub use model::{Model, SavedBy};
-pub use parameters::matches as glob_matches;
+pub use parameters::{Stored, matches as glob_matches};
 pub use placement::{Fit, Shortage, Verdict};
 pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
 pub use scenario::{Companion, Life, Scenario, Stretch};
+pub use setting::{Setting, Target};
 pub use timeline::{Category, Event, EventKind, Phase, Search, Storage, StorageId, Timeline};

@@ -10,7 +10,7 @@ use memfit_graph::{Graph, Inferred, Role, Variable};
 
 /// What a stored tensor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub enum Stored {
     /// Trained.
     Parameter,
     /// Trainable, but matched by a freeze pattern.

@@ -231,35 +231,7 @@ pub(crate) fn document(e: &Estimate) -> Document<'_> {
             buffers: m.buffers,
             operators: m.operators,
         },
-        plan: Plan {
-            batch_size: e.batch_size,
-            framework: words::framework(p.framework),
-            precision: words::precision(p.precision),
-            optimizer: &p.optimizer,
-            optimizer_impl: words::optimizer_impl(p.optimizer_impl),
-            mode: words::mode(p.mode),
-            weight_decay: p.weight_decay,
-            accumulate: p.accumulate,
-            checkpoint: words::checkpoint(p.checkpoint),
-            freeze: &p.freeze,
-            keep_gradients: p.keep_gradients,
-            loss: words::loss(p.loss),
-            ema: p.ema,
-            master_weights: p.master_weights,
-            cudnn_benchmark: p.cudnn_benchmark,
-            channels_last: p.channels_last,
-            autocast_backward: p.autocast_backward,
-            composed_attention: p.composed_attention,
-            assume_batchnorm: p.assume_batchnorm,
-            tied_embeddings: p.tied_embeddings,
-            as_fake_tensors: p.as_fake_tensors,
-            xla: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.xla),
-            gpus: p.parallel.map(|p| p.gpus),
-            parallel: p.parallel.filter(|p| p.replicas() > 1).map(|p| words::sharding(p.sharding)),
-            tensor_parallel: p.parallel.map(|p| p.tensor).filter(|n| *n > 1),
-            pipeline_stages: p.parallel.map(|p| p.pipeline).filter(|n| *n > 1),
-            allocator: (p.allocator != AllocatorSettings::default()).then(|| allocator(&p.allocator)),
-        },
+        plan: plan(p, e.batch_size),
         peak: Peak {
             allocated_bytes: peak.allocated.0,
             reserved_bytes: peak.reserved.0,
@@ -280,6 +252,43 @@ pub(crate) fn document(e: &Estimate) -> Document<'_> {
         assumptions: &e.assumptions,
         warnings: &e.warnings,
     }
+}
+
+fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_> {
+    Plan {
+        batch_size,
+        framework: words::framework(p.framework),
+        precision: words::precision(p.precision),
+        optimizer: &p.optimizer,
+        optimizer_impl: words::optimizer_impl(p.optimizer_impl),
+        mode: words::mode(p.mode),
+        weight_decay: p.weight_decay,
+        accumulate: p.accumulate,
+        checkpoint: words::checkpoint(p.checkpoint),
+        freeze: &p.freeze,
+        keep_gradients: p.keep_gradients,
+        loss: words::loss(p.loss),
+        ema: p.ema,
+        master_weights: p.master_weights,
+        cudnn_benchmark: p.cudnn_benchmark,
+        channels_last: p.channels_last,
+        autocast_backward: p.autocast_backward,
+        composed_attention: p.composed_attention,
+        assume_batchnorm: p.assume_batchnorm,
+        tied_embeddings: p.tied_embeddings,
+        as_fake_tensors: p.as_fake_tensors,
+        xla: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.xla),
+        gpus: p.parallel.map(|p| p.gpus),
+        parallel: p.parallel.filter(|p| p.replicas() > 1).map(|p| words::sharding(p.sharding)),
+        tensor_parallel: p.parallel.map(|p| p.tensor).filter(|n| *n > 1),
+        pipeline_stages: p.parallel.map(|p| p.pipeline).filter(|n| *n > 1),
+        allocator: (p.allocator != AllocatorSettings::default()).then(|| allocator(&p.allocator)),
+    }
+}
+
+/// A plan as an estimate's JSON has it.
+pub fn plan_value(plan: &memfit_engine::Plan, batch_size: Option<u64>) -> serde_json::Value {
+    serde_json::to_value(self::plan(plan, batch_size)).unwrap_or_default()
 }
 
 fn allocator(settings: &AllocatorSettings) -> Allocator {

@@ -8,6 +8,9 @@ use memfit_engine::allocators::CubeclConfig;
 use memfit_engine::frameworks::burn::Backend as Layout;
 use memfit_graph::Bytes;
 
+/// Who runs the steps, as a record names it.
+pub const FRAMEWORK: &str = "burn 0.21.0, cubecl 0.10.0";
+
 /// A device's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
@@ -32,7 +35,7 @@ impl Backend {
     /// What it makes of kinds and offsets. The processor is predicted as the others are, without their rounding.
     pub fn layout(self) -> Layout {
         match self {
-            Backend::Cpu => Layout { bool_bytes: 1, int_bytes: 8, alignment: 1 },
+            Backend::Cpu => Layout::PROCESSOR,
             Backend::Wgpu => Layout::WGPU,
             Backend::Cuda => Layout::CUDA,
         }
@@ -80,12 +83,33 @@ pub fn pools(backend: Backend) -> Option<CubeclConfig> {
     }
 }
 
+/// The device as its driver calls it.
+pub fn device(backend: Backend) -> String {
+    match backend {
+        Backend::Cpu => format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => crate::wgpu::device(),
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => crate::cuda::device(),
+        #[allow(unreachable_patterns)]
+        _ => String::new(),
+    }
+}
+
+/// The device's memory; none where nobody says it.
+pub fn memory(backend: Backend) -> Option<Bytes> {
+    match backend {
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => crate::cuda::memory().map(|(_, total)| total),
+        _ => None,
+    }
+}
+
 /// Runs steps; the measurement carries what was said where they failed.
 pub fn run(backend: Backend, run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measurement {
     let mut m = match backend {
         Backend::Cpu => {
             let mut m = measure::<NdArray<f32>>(run, NdArrayDevice::Cpu, Processor, progress);
-            m.device = format!("{} {}", std::env::consts::ARCH, std::env::consts::OS);
             // Nothing pools here.
             m.reserved = Bytes::ZERO;
             m
@@ -98,5 +122,6 @@ pub fn run(backend: Backend, run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes))
         _ => Measurement::default(),
     };
     m.backend = backend.name().into();
+    m.device = device(backend);
     m
 }

@@ -1,11 +1,12 @@
 //! Steps on an NVIDIA card. The driver and NVRTC are loaded when they are asked for; what is missing is said before anything runs.
 
 use crate::measure::{Run, measure};
-use crate::measurement::Measurement;
+use crate::measurement::{Ended, Measurement};
 use crate::pools::Pools;
 use burn_cuda::{Cuda, CudaDevice};
 use cubecl::Runtime;
 use cubecl::cuda::CudaRuntime;
+use cudarc::driver::result;
 use memfit_engine::allocators::CubeclConfig;
 use memfit_graph::Bytes;
 
@@ -19,7 +20,7 @@ const OLDEST: i32 = 12_000;
 /// # Errors
 /// In words that say what is missing: the driver, NVRTC, a device, or a driver that is new enough.
 pub(crate) fn available() -> Result<(), String> {
-    use cudarc::{driver::result, nvrtc};
+    use cudarc::nvrtc;
     // SAFETY: both only look whether a library can be loaded.
     #[allow(unsafe_code)]
     let (driver, compiler) =
@@ -27,7 +28,7 @@ pub(crate) fn available() -> Result<(), String> {
     if !driver {
         return Err("the NVIDIA driver is not installed (libcuda was not found)".into());
     }
-    result::init().map_err(|e| format!("the NVIDIA driver does not start: {e:?}"))?;
+    result::init().map_err(|e| explain(&e))?;
     let mut version = 0;
     // SAFETY: writes one integer, and the library is there.
     #[allow(unsafe_code)]
@@ -47,7 +48,7 @@ pub(crate) fn available() -> Result<(), String> {
     if !compiler {
         return Err("NVRTC is not installed (libnvrtc was not found): it comes with the CUDA toolkit".into());
     }
-    Ok(())
+    context().map_err(|e| explain(&e))
 }
 
 pub(crate) fn config() -> Option<CubeclConfig> {
@@ -56,8 +57,91 @@ pub(crate) fn config() -> Option<CubeclConfig> {
 
 pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measurement {
     let device = CudaDevice::default();
-    let client = CudaRuntime::client(&device);
-    let mut m = measure::<Own>(run, device.clone(), Pools(client), progress);
-    m.device = format!("{device:?}");
-    m
+    // The context first, so that what it takes shows apart from the first kernel.
+    let _ = memory();
+    let client = match std::panic::catch_unwind(|| CudaRuntime::client(&CudaDevice::default())) {
+        Ok(client) => client,
+        Err(_) => {
+            let message = "the device is busy, or has no memory left for a context".to_owned();
+            let ended = Ended { kind: "failed", layer: String::new(), function: String::new(), message };
+            return Measurement { ended: Some(ended), ..Measurement::default() };
+        }
+    };
+    let used = || memory().map(|(free, total)| total.saturating_sub(free));
+    measure::<Own>(run, device, Pools { client, device: Some(used) }, progress)
+}
+
+/// The card as its driver calls it.
+pub(crate) fn device() -> String {
+    let name = || {
+        let device = result::device::get(0).ok()?;
+        result::device::get_name(device).ok()
+    };
+    name().unwrap_or_else(|| "a card without a name".into())
+}
+
+/// Makes the primary context of the first device, which steps use too, and this thread's.
+fn context() -> Result<(), result::DriverError> {
+    let device = result::device::get(0)?;
+    // SAFETY: the primary context is retained and never released, so it outlives every use.
+    #[allow(unsafe_code)]
+    unsafe {
+        let context = result::primary_ctx::retain(device)?;
+        result::ctx::set_current(context)
+    }
+}
+
+/// What is free on the card and its total, as `cuMemGetInfo` says it.
+pub(crate) fn memory() -> Option<(Bytes, Bytes)> {
+    context().ok()?;
+    let (free, total) = result::mem_get_info().ok()?;
+    Some((Bytes(free as u64), Bytes(total as u64)))
+}
+
+/// What a driver's answer means before anything runs.
+fn explain(error: &result::DriverError) -> String {
+    use cudarc::driver::sys::CUresult as Code;
+    match error.0 {
+        Code::CUDA_ERROR_NO_DEVICE => "the driver shows no device".into(),
+        Code::CUDA_ERROR_SYSTEM_DRIVER_MISMATCH => {
+            "the kernel's driver and its library are of different versions: reboot, or reload the module"
+                .into()
+        }
+        Code::CUDA_ERROR_INSUFFICIENT_DRIVER | Code::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE => {
+            "the driver is too old for its device or library".into()
+        }
+        Code::CUDA_ERROR_DEVICE_UNAVAILABLE => {
+            "the device is in use by another process that has it alone".into()
+        }
+        Code::CUDA_ERROR_OUT_OF_MEMORY => "the device has no memory left for a context".into(),
+        code => format!("the driver says {code:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cudarc::driver::sys::CUresult as Code;
+
+    #[test]
+    fn a_driver_that_refuses_is_understood() {
+        let said = |code| explain(&result::DriverError(code));
+        assert!(said(Code::CUDA_ERROR_NO_DEVICE).contains("no device"));
+        assert!(said(Code::CUDA_ERROR_OUT_OF_MEMORY).contains("no memory left"));
+        assert!(said(Code::CUDA_ERROR_DEVICE_UNAVAILABLE).contains("another process"));
+        assert!(said(Code::CUDA_ERROR_ECC_UNCORRECTABLE).contains("ECC"));
+    }
+
+    #[test]
+    fn a_host_without_a_driver_says_so() {
+        // SAFETY: only looks whether a library can be loaded.
+        #[allow(unsafe_code)]
+        let present = unsafe { cudarc::driver::sys::is_culib_present() };
+        if !present {
+            assert_eq!(
+                available().unwrap_err(),
+                "the NVIDIA driver is not installed (libcuda was not found)"
+            );
+        }
+    }
 }

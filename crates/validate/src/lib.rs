@@ -1,14 +1,18 @@
 //! Real training steps beside what memfit predicts for them.
 //!
-//! The engine writes a model as the list of Burn's functions that a step calls; this crate runs that list on a device and reads
-//! its memory. It is never a dependency of the crates that predict. Without features it holds no device code.
+//! The engine writes a model as the list of Burn's functions that a step calls; with its features this crate runs that list on a
+//! device and reads its memory. Without them it holds no device code: programs for the frameworks themselves ([`python`]), which
+//! the host's own Python runs, and the records that runs leave behind ([`record`]). It is never a dependency of the crates that predict.
 
 #[cfg(feature = "cpu")]
 pub mod backends;
+pub mod calibrate;
 #[cfg(feature = "cpu")]
 mod counting;
 #[cfg(feature = "cuda")]
 mod cuda;
+pub mod driver;
+pub mod framework;
 #[cfg(feature = "cpu")]
 pub mod measure;
 pub mod measurement;
@@ -18,8 +22,11 @@ pub mod ops;
 mod pools;
 #[cfg(feature = "cpu")]
 mod probe;
+pub mod python;
+pub mod record;
 pub mod search;
 #[cfg(feature = "cpu")]
 pub mod step;
+pub mod text;
 #[cfg(feature = "wgpu")]
 mod wgpu;

@@ -1,10 +1,12 @@
 //! Runs steps and asks the device between functions.
 
+use crate::driver::Sampler;
 use crate::measurement::{Ended, Measurement, Usage};
 use crate::probe::observe;
+use crate::record::Seen;
 use crate::step::{Moment, Stopped, Trainer};
-use burn_backend::Backend;
 use burn_backend::tensor::Device;
+use burn_backend::{Backend, FloatDType};
 use memfit_engine::Phase;
 use memfit_engine::frameworks::burn::{Program, phase_index};
 use memfit_graph::Bytes;
@@ -18,6 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub trait Meter: 'static {
     /// What is held now; on a device that keeps count itself, the most since it was last asked.
     fn usage(&mut self) -> Usage;
+
+    /// What the driver shows of the whole device, where it says that.
+    fn device(&mut self) -> Option<Bytes> {
+        None
+    }
 }
 
 struct Gauge<M> {
@@ -27,6 +34,7 @@ struct Gauge<M> {
     layers: Vec<Bytes>,
     layer: u32,
     phase: Phase,
+    limit: Option<Bytes>,
 }
 
 impl<M: Meter> Gauge<M> {
@@ -35,7 +43,15 @@ impl<M: Meter> Gauge<M> {
         Usage { in_use: usage.in_use.saturating_sub(self.base.in_use), ..usage }
     }
 
-    fn at(&mut self, moment: Moment) {
+    /// Keeps what the driver shows now.
+    fn show(&mut self, m: &mut Measurement, moment: &str) {
+        if let Some(bytes) = self.meter.device() {
+            let reserved_bytes = Some(self.meter.usage().reserved.0);
+            m.driver_view.push(Seen { moment: moment.into(), device_bytes: bytes.0, reserved_bytes });
+        }
+    }
+
+    fn at(&mut self, moment: Moment) -> Bytes {
         let usage = self.now();
         (self.phase, self.layer) = (moment.phase, moment.layer);
         if let Some(slot) = phase_index(moment.phase).and_then(|at| self.phases.get_mut(at)) {
@@ -44,6 +60,18 @@ impl<M: Meter> Gauge<M> {
         if let Some(slot) = self.layers.get_mut(moment.layer as usize) {
             *slot = (*slot).max(usage.in_use);
         }
+        usage.in_use
+    }
+
+    /// More than is allowed, as a backend would say it.
+    fn check(gauge: &Rc<RefCell<Gauge<M>>>, moment: Moment) {
+        let mut g = gauge.borrow_mut();
+        let in_use = g.at(moment);
+        let Some(limit) = g.limit.filter(|limit| in_use > *limit) else { return };
+        drop(g);
+        std::panic::panic_any(format!(
+            "out of memory: {in_use} of tensors, more than the {limit} that were allowed"
+        ));
     }
 }
 
@@ -56,6 +84,8 @@ pub struct Run<'a> {
     pub steps: u32,
     /// Set to end after the step that runs.
     pub interrupted: &'a AtomicBool,
+    /// The most that tensors may take; more is as if the device had no more.
+    pub limit: Option<Bytes>,
 }
 
 /// Measures steps on a device. `progress` is told after each one: how many, and the highest so far.
@@ -73,31 +103,57 @@ pub fn measure<B: Backend>(
         layers: vec![Bytes::ZERO; program.layers.len()],
         layer: 0,
         phase: Phase::Setup,
+        limit: run.limit,
     };
+    let mut m = Measurement::default();
+    let sampler = gauge.meter.device().map(|before| Sampler::start(std::process::id(), before));
+    gauge.show(&mut m, "start");
+    if sampler.is_some() {
+        let one = B::float_zeros([1].into(), &device, FloatDType::F32);
+        let _ = B::float_add_scalar(one, 1.0.into());
+        let _ = B::sync(&device);
+        gauge.show(&mut m, "first kernel");
+    }
     gauge.base = gauge.meter.usage();
     let gauge = Rc::new(RefCell::new(gauge));
-    let mut m = Measurement::default();
-    let made = guarded(&gauge, program, || Trainer::<B>::new(program, device.clone(), &BTreeMap::new()));
+    steps::<B, _>(run, &device, &gauge, &mut m, progress);
+    if let Some(highest) = sampler.and_then(Sampler::end) {
+        let reserved_bytes = Some(m.reserved.0);
+        m.driver_view.push(Seen { moment: "highest".into(), device_bytes: highest.0, reserved_bytes });
+    }
+    m
+}
+
+fn steps<B: Backend, M: Meter>(
+    run: Run<'_>,
+    device: &Device<B>,
+    gauge: &Rc<RefCell<Gauge<M>>>,
+    m: &mut Measurement,
+    progress: &mut dyn FnMut(u32, Bytes),
+) {
+    let program = run.program;
+    let made = guarded(gauge, program, || Trainer::<B>::new(program, device.clone(), &BTreeMap::new()));
     let mut trainer = match made {
         Ok(Ok(trainer)) => trainer,
         Ok(Err(message)) => {
-            m.ended = Some(ended(program, &gauge, "", message));
-            return m;
+            m.ended = Some(ended(program, gauge, "", message));
+            return;
         }
         Err(ended) => {
             m.ended = Some(ended);
-            return m;
+            return;
         }
     };
-    let _ = B::sync(&device);
+    let _ = B::sync(device);
     // Twice: the first answer may be the highest of what made the tensors.
     gauge.borrow_mut().now();
     m.before = gauge.borrow_mut().now();
+    gauge.borrow_mut().show(m, "model");
     let calls: Vec<u32> = program.instrs.iter().map(|i| i.layer).collect();
     for step in 0..run.steps {
         if run.interrupted.load(Ordering::Relaxed) {
             let message = "ended by the user".to_owned();
-            m.ended = Some(Ended { kind: "interrupted", ..ended(program, &gauge, "", message) });
+            m.ended = Some(Ended { kind: "interrupted", ..ended(program, gauge, "", message) });
             break;
         }
         {
@@ -109,14 +165,14 @@ pub fn measure<B: Backend>(
         let (seen, calls) = (gauge.clone(), calls.clone());
         observe(Some(Box::new(move |call| {
             let layer = calls.get(call as usize).copied().unwrap_or(0);
-            seen.borrow_mut().at(Moment { phase: Phase::Backward, layer });
+            Gauge::check(&seen, Moment { phase: Phase::Backward, layer });
         })));
         let watch = gauge.clone();
-        let result = guarded(&gauge, program, || {
-            trainer.step(&mut |moment| watch.borrow_mut().at(moment), &mut |_, _| {})
+        let result = guarded(gauge, program, || {
+            trainer.step(&mut |moment| Gauge::check(&watch, moment), &mut |_, _| {})
         });
         observe(None);
-        let result = result.and_then(|r| r.map_err(|s: Stopped| ended(program, &gauge, &s.call, s.message)));
+        let result = result.and_then(|r| r.map_err(|s: Stopped| ended(program, gauge, &s.call, s.message)));
         match result {
             Ok(loss) => m.losses.extend(loss),
             Err(ended) => {
@@ -124,7 +180,7 @@ pub fn measure<B: Backend>(
                 break;
             }
         }
-        let _ = B::sync(&device);
+        let _ = B::sync(device);
         let mut g = gauge.borrow_mut();
         // Twice: the first answer may be the highest of what ended.
         g.now();
@@ -134,11 +190,13 @@ pub fn measure<B: Backend>(
         m.phases = g.phases;
         let layers = program.layers.iter().zip(&g.layers);
         m.layers = layers.map(|(name, bytes)| (name.to_string(), *bytes)).collect();
+        if step == 0 {
+            g.show(m, "first step");
+        }
         drop(g);
         m.steps = step + 1;
         progress(m.steps, m.peak());
     }
-    m
 }
 
 /// What a panic says is an ending, not a crash.

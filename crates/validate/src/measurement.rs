@@ -1,8 +1,8 @@
-//! What was measured, apart from what was predicted, and the two side by side.
+//! What was measured of steps on Burn, apart from what was predicted, and the two side by side as a [`Record`].
 
+use crate::record::{self, Record, Row, Seen};
 use memfit_engine::frameworks::burn::{Prediction, Program};
 use memfit_graph::Bytes;
-use serde_json::{Value, json};
 
 /// The names of the phases, in the order of [`Measurement::phases`].
 pub const PHASES: [&str; 3] = ["forward", "backward", "optimizer_step"];
@@ -50,6 +50,8 @@ pub struct Measurement {
     pub reserved: Bytes,
     /// The losses.
     pub losses: Vec<f64>,
+    /// What the driver showed of the whole device at certain moments, where it says that.
+    pub driver_view: Vec<Seen>,
     /// Why there are not more.
     pub ended: Option<Ended>,
 }
@@ -59,14 +61,13 @@ impl Measurement {
     pub fn peak(&self) -> Bytes {
         self.phases.iter().copied().fold(self.before.in_use, Bytes::max)
     }
+}
 
-    /// Bytes that the last step left behind, where each of the last steps left some.
-    pub fn leak(&self) -> Option<Bytes> {
-        let grows: Vec<Bytes> =
-            self.after_steps.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
-        let last = grows.get(grows.len().saturating_sub(2)..).unwrap_or_default();
-        (last.len() == 2 && last.iter().all(|b| *b > Bytes::ZERO)).then(|| last[1])
-    }
+/// Bytes that the last step left behind, where each of the last steps left some.
+pub fn leak(after_steps: &[u64]) -> Option<u64> {
+    let grows: Vec<u64> = after_steps.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+    let last = grows.get(grows.len().saturating_sub(2)..).unwrap_or_default();
+    (last.len() == 2 && last.iter().all(|bytes| *bytes > 0)).then(|| last[1])
 }
 
 /// A measurement beside the prediction for the same program.
@@ -82,96 +83,48 @@ pub struct Comparison<'a> {
     pub program: &'a Program,
 }
 
-/// Measured less predicted in per cent of the measured; none where nothing was measured.
+/// Predicted less measured, in per cent of the measured; none where nothing was measured.
 pub fn error_percent(measured: Bytes, predicted: Bytes) -> Option<f64> {
     (measured > Bytes::ZERO).then(|| 100.0 * (predicted.0 as f64 - measured.0 as f64) / measured.0 as f64)
 }
 
 impl Comparison<'_> {
-    /// Name, measured, predicted: the peak, the phases, the pools.
-    pub fn rows(&self) -> Vec<(&'static str, Bytes, Bytes)> {
+    /// Fills a record with all that was measured and predicted.
+    pub fn fill(&self, record: &mut Record) {
         let (m, p) = (self.measured, self.predicted);
-        let mut rows = vec![("before the step", m.before.in_use, p.steady)];
-        rows.extend(PHASES.iter().zip(m.phases).zip(p.phases).map(|((name, m), p)| (*name, m, p)));
-        rows.push(("peak", m.peak(), p.between));
-        if let Some(reserved) = self.reserved {
-            rows.push(("reserved", m.reserved, reserved));
-        }
-        rows
-    }
-
-    /// Layers whose error is largest in bytes: name, measured, predicted.
-    pub fn worst_layers(&self, most: usize) -> Vec<(String, Bytes, Bytes)> {
-        let pairs = self.measured.layers.iter().zip(&self.predicted.layers);
-        let mut rows: Vec<(String, Bytes, Bytes)> =
-            pairs.map(|((name, measured), predicted)| (name.clone(), *measured, *predicted)).collect();
-        rows.retain(|(_, measured, _)| *measured > Bytes::ZERO);
-        rows.sort_by_key(|(_, m, p)| std::cmp::Reverse(m.0.abs_diff(p.0)));
-        rows.truncate(most);
-        rows
-    }
-
-    /// As JSON, with integers in keys that end in `_bytes`.
-    pub fn json(&self) -> Value {
-        let m = self.measured;
-        let rows: Vec<Value> = self
-            .rows()
-            .into_iter()
-            .map(|(name, measured, predicted)| {
-                json!({"what": name, "measured_bytes": measured.0, "predicted_bytes": predicted.0,
-                       "error_percent": error_percent(measured, predicted)})
-            })
-            .collect();
-        let layers: Vec<Value> = self
-            .measured
-            .layers
-            .iter()
-            .zip(&self.predicted.layers)
-            .map(|((name, measured), predicted)| {
-                json!({"name": name, "measured_bytes": measured.0, "predicted_bytes": predicted.0})
-            })
-            .collect();
-        let ended = m
-            .ended
-            .as_ref()
-            .map(|e| json!({"kind": e.kind, "layer": e.layer, "function": e.function, "message": e.message}));
-        json!({
-            "backend": m.backend, "device": m.device, "steps": m.steps, "losses": m.losses,
-            "after_step_bytes": m.after_steps.iter().map(|b| b.0).collect::<Vec<u64>>(),
-            "leak_bytes": m.leak().map(|b| b.0), "ended": ended, "rows": rows, "layers": layers,
-        })
-    }
-
-    /// As text: a table, then the layers that differ most.
-    pub fn text(&self) -> String {
-        let m = self.measured;
-        let mut out = format!("{} steps on {} ({})\n\n", m.steps, m.device, m.backend);
-        let line = |name: &str, measured: Bytes, predicted: Bytes| {
-            let error = error_percent(measured, predicted).map_or(String::new(), |e| format!("{e:+.1} %"));
-            format!("{name:<32} {:>12} {:>12} {error:>9}\n", measured.to_string(), predicted.to_string())
+        record.runner = "burn".into();
+        (record.backend, record.device) = (m.backend.clone(), m.device.clone());
+        record.steps = m.steps;
+        let row = |what: &str, measured: Bytes, predicted: Bytes| Row {
+            what: what.into(),
+            measured_bytes: measured.0,
+            predicted_bytes: predicted.0,
+            ..Row::default()
         };
-        out += &format!("{:<32} {:>12} {:>12} {:>9}\n", "", "measured", "predicted", "error");
-        for (name, measured, predicted) in self.rows() {
-            out += &line(&name.replace('_', " "), measured, predicted);
-        }
-        let worst = self.worst_layers(5);
-        if worst.iter().any(|(_, m, p)| m != p) {
-            out += "\nlayers that differ most\n";
-            for (name, measured, predicted) in worst {
-                out += &line(&name, measured, predicted);
-            }
-        }
-        if let Some(leak) = m.leak() {
-            out += &format!("\nleak: each step leaves {leak} behind\n");
-        }
-        if let Some(e) = &m.ended {
-            out += &format!("\n{} after {} steps", e.kind, m.steps);
-            if !e.layer.is_empty() {
-                out += &format!(" in {} ({})", e.layer, e.function);
-            }
-            out += &format!(": {}\n", e.message);
-        }
-        out
+        record.rows.push(row("before", m.before.in_use, p.steady));
+        let phases = PHASES.iter().zip(m.phases).zip(p.phases);
+        record.rows.extend(phases.map(|((what, m), p)| row(what, m, p)));
+        record.rows.push(row("peak", m.peak(), p.between));
+        record.rows.extend(self.reserved.map(|reserved| row("reserved", m.reserved, reserved)));
+        record.layers_are = "highest".into();
+        let layers = m.layers.iter().zip(&p.layers);
+        record.layers = layers
+            .map(|((name, measured), predicted)| record::Layer {
+                name: name.clone(),
+                measured_bytes: measured.0,
+                predicted_bytes: predicted.0,
+            })
+            .collect();
+        record.after_step_bytes = m.after_steps.iter().map(|b| b.0).collect();
+        record.leak_bytes = leak(&record.after_step_bytes);
+        record.driver_view.clone_from(&m.driver_view);
+        record.losses = m.losses.iter().map(|x| x.is_finite().then_some(*x)).collect();
+        record.ended = m.ended.as_ref().map(|e| record::Ended {
+            kind: e.kind.into(),
+            layer: e.layer.clone(),
+            function: e.function.clone(),
+            message: e.message.clone(),
+        });
     }
 }
 
@@ -181,13 +134,9 @@ mod tests {
 
     #[test]
     fn a_leak_is_growth_in_each_of_the_last_steps() {
-        let after = |bytes: &[u64]| Measurement {
-            after_steps: bytes.iter().map(|b| Bytes(*b)).collect(),
-            ..Measurement::default()
-        };
-        assert_eq!(after(&[100, 110, 110, 110]).leak(), None);
-        assert_eq!(after(&[100, 110, 120]).leak(), Some(Bytes(10)));
-        assert_eq!(after(&[100, 110]).leak(), None);
+        assert_eq!(leak(&[100, 110, 110, 110]), None);
+        assert_eq!(leak(&[100, 110, 120]), Some(10));
+        assert_eq!(leak(&[100, 110]), None);
     }
 
     #[test]

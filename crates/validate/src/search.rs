@@ -16,34 +16,50 @@ pub struct Found {
     pub largest: u64,
     /// Whether the next larger one was seen to fail, rather than the search having ended for another reason.
     pub bounded: bool,
-    /// What was tried, in order.
+    /// What was tried, in order, and not known before.
     pub tried: Vec<(u64, Outcome)>,
 }
 
-/// Doubles from `start` until a batch does not run, then halves the gap. Ends at `most` or when `go_on` says so.
+/// Walks from `start` in growing steps until one batch runs and a larger one does not, then halves the gap. `known` is what an earlier
+/// search has seen. Ends at `most` or when `go_on` says so.
 ///
 /// # Errors
 /// Where a try fails for another reason than memory.
 pub fn search<E>(
     start: u64,
     most: u64,
+    known: &[(u64, Outcome)],
     mut go_on: impl FnMut() -> bool,
     mut attempt: impl FnMut(u64) -> Result<Outcome, E>,
 ) -> Result<Found, E> {
-    let (mut runs, mut fails) = (0, most.saturating_add(1));
+    let of = |outcome: Outcome| known.iter().filter(move |(_, o)| *o == outcome).map(|(batch, _)| *batch);
+    let mut runs = of(Outcome::Ran).max().unwrap_or(0);
+    let mut fails = of(Outcome::OutOfMemory).filter(|b| *b > runs).min();
     let mut tried = Vec::new();
-    let mut next = start.clamp(1, most.max(1));
-    while runs + 1 < fails && go_on() {
+    let mut step = 1_u64;
+    loop {
+        let next = match fails {
+            Some(fails) if runs + 1 >= fails => break,
+            // From a start that is close, single steps first: the answer is often the start or its neighbour.
+            Some(fails) if runs == 0 && tried.len() < 2 => fails.saturating_sub(step).max(1),
+            Some(fails) => runs + (fails - runs) / 2,
+            None if runs >= most => break,
+            None if runs == 0 => start.clamp(1, most.max(1)),
+            None if start > 1 => runs.saturating_add(step).min(most),
+            None => runs.saturating_mul(2).min(most),
+        };
+        step = step.saturating_mul(4);
+        if !go_on() {
+            break;
+        }
         let outcome = attempt(next)?;
         tried.push((next, outcome));
         match outcome {
             Outcome::Ran => runs = next,
-            Outcome::OutOfMemory => fails = next,
+            Outcome::OutOfMemory => fails = Some(next),
         }
-        let failed = tried.iter().any(|(_, outcome)| *outcome == Outcome::OutOfMemory);
-        next = if failed { runs + (fails - runs) / 2 } else { next.saturating_mul(2).min(most) };
     }
-    Ok(Found { largest: runs, bounded: runs + 1 == fails && fails <= most, tried })
+    Ok(Found { largest: runs, bounded: fails == Some(runs + 1), tried })
 }
 
 #[cfg(test)]
@@ -52,12 +68,22 @@ mod tests {
 
     #[test]
     fn the_largest_is_found_in_few_tries() {
-        for limit in [0, 1, 2, 37, 63, 64, 1000] {
-            let run = |batch| Ok::<_, ()>(if batch <= limit { Outcome::Ran } else { Outcome::OutOfMemory });
-            let found = search(8, 512, || true, run).unwrap();
-            assert_eq!((found.largest, found.bounded), (limit.min(512), limit < 512), "{limit}");
-            assert!(found.tried.len() < 16);
+        for start in [1, 8, 60] {
+            for limit in [0, 1, 2, 37, 59, 60, 61, 63, 64, 1000] {
+                let run =
+                    |batch| Ok::<_, ()>(if batch <= limit { Outcome::Ran } else { Outcome::OutOfMemory });
+                let found = search(start, 512, &[], || true, run).unwrap();
+                assert_eq!((found.largest, found.bounded), (limit.min(512), limit < 512), "{start} {limit}");
+                assert!(found.tried.len() < 20, "{start} {limit}: {:?}", found.tried);
+            }
         }
+    }
+
+    #[test]
+    fn a_start_that_is_right_takes_two_tries() {
+        let run = |batch| Ok::<_, ()>(if batch <= 60 { Outcome::Ran } else { Outcome::OutOfMemory });
+        let found = search(60, 512, &[], || true, run).unwrap();
+        assert!(found.tried.len() <= 3, "{:?}", found.tried);
     }
 
     #[test]
@@ -67,7 +93,21 @@ mod tests {
             left -= 1;
             left >= 0
         };
-        let found = search(1, 512, go_on, |_| Ok::<_, ()>(Outcome::Ran)).unwrap();
+        let found = search(1, 512, &[], go_on, |_| Ok::<_, ()>(Outcome::Ran)).unwrap();
         assert_eq!((found.largest, found.bounded), (2, false));
+    }
+
+    #[test]
+    fn what_is_known_is_not_tried_again() {
+        let known = [(8, Outcome::Ran), (16, Outcome::OutOfMemory)];
+        let run = |batch: u64| {
+            assert!(batch > 8 && batch < 16, "{batch}");
+            Ok::<_, ()>(if batch <= 11 { Outcome::Ran } else { Outcome::OutOfMemory })
+        };
+        let found = search(1, 512, &known, || true, run).unwrap();
+        assert_eq!((found.largest, found.bounded), (11, true));
+        let all = [(11, Outcome::Ran), (12, Outcome::OutOfMemory)];
+        let none = |_| -> Result<Outcome, ()> { panic!("a try") };
+        assert_eq!(search(1, 512, &all, || true, none).unwrap().largest, 11);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::args::{self, EstimateArgs};
 use crate::failure::Failure;
+use crate::table::flag;
 use memfit_graph::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -145,27 +146,6 @@ impl Model {
             Failure::new(&self.name, first).hint("keys are the flags of memfit estimate, with _ for -")
         })
     }
-}
-
-/// One key as flags: `batch_size = 32`, `weight_decay = true`, `set = ["seq=512"]`.
-fn flag(flags: &mut Vec<String>, key: &str, value: &toml::Value) -> Result<(), String> {
-    let name = format!("--{}", key.replace('_', "-"));
-    match value {
-        toml::Value::Boolean(true) => flags.push(name),
-        toml::Value::Boolean(false) => {}
-        toml::Value::String(text) => flags.extend([name, text.clone()]),
-        toml::Value::Integer(n) => flags.extend([name, n.to_string()]),
-        toml::Value::Float(x) => flags.extend([name, x.to_string()]),
-        toml::Value::Array(items) => {
-            for item in items {
-                flag(flags, key, item)?;
-            }
-        }
-        toml::Value::Table(_) | toml::Value::Datetime(_) => {
-            return Err(format!("{key} should be text, a number, a yes or no, or a list of them"));
-        }
-    }
-    Ok(())
 }
 
 /// `1.5` as 15.

@@ -33,8 +33,14 @@ pub(crate) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Los
     (loss, format!("loss: {why}"))
 }
 
+/// How many of the outputs are heads like the first: a classifier's auxiliary ones are compared with the same classes.
+pub(crate) fn alike(outputs: &[Vec<u64>]) -> usize {
+    let Some(first) = outputs.first() else { return 0 };
+    outputs.iter().take_while(|s| s.len() == first.len() && s.last() == first.last()).count()
+}
+
 /// The shape of the targets that the loss reads and their dtype; `None` where it reads none of its own.
-pub(in crate::frameworks) fn target(loss: Loss, output: &[u64]) -> Option<(Vec<u64>, DType)> {
+pub(crate) fn target(loss: Loss, output: &[u64]) -> Option<(Vec<u64>, DType)> {
     match loss {
         Loss::CrossEntropy => {
             let mut shape = output.to_vec();
@@ -54,7 +60,7 @@ pub(in crate::frameworks) fn target(loss: Loss, output: &[u64]) -> Option<(Vec<u
 
 /// Whether a model is a causal language model: one embedded sequence, attended to without looking ahead. transformers
 /// casts the logits of these up to float32 (loss/loss_utils.py, `ForCausalLMLoss`, 5.x), and of no others.
-pub(super) fn is_causal_lm(graph: &Graph) -> bool {
+pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
     let is_embedded = |id: &TensorId| {
         let mut seen = BTreeSet::from([*id]);
         for node in &graph.nodes {

@@ -7,7 +7,7 @@ mod backward;
 mod checkpoint;
 mod forward;
 mod in_place;
-pub(super) mod loss;
+pub(crate) mod loss;
 mod memory;
 mod names;
 mod setup;

@@ -71,12 +71,7 @@ impl Runner<'_> {
             given => given,
         };
         // Without a label to compare with, only the first output is taken; classifier heads all are.
-        let used = if loss == Loss::CrossEntropy {
-            let same_rank = |s: &Vec<u64>| s.len() == shapes[0].len() && s.last() == shapes[0].last();
-            shapes.iter().take_while(|s| same_rank(s)).count()
-        } else {
-            1
-        };
+        let used = if loss == Loss::CrossEntropy { loss::alike(&shapes) } else { 1 };
         let target = self.target(loss, shapes.first().map_or(&[], |s| s));
         let targets = vec![target; used];
         let upcast = loss::is_causal_lm(self.graph);

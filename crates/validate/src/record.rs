@@ -1,0 +1,235 @@
+//! What one run left behind: the model, the plan, the host, everything measured and what was predicted for it then.
+//!
+//! A record is one JSON document; a suite writes one a line. The schema is `docs/measurement.schema.json`.
+
+use crate::measurement::error_percent;
+use memfit_graph::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The version of the schema.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// Who wrote it: `memfit 0.1.0`.
+    pub tool: String,
+    /// Who ran the steps: `burn`, `torch`, `keras`.
+    pub runner: String,
+    /// The framework and its version.
+    pub framework: String,
+    /// `cpu`, `wgpu`, `cuda`.
+    pub backend: String,
+    /// The device as its driver calls it.
+    pub device: String,
+    /// The driver, where one says its version.
+    pub driver: Option<String>,
+    /// The device's memory, where it is known.
+    pub device_total_bytes: Option<u64>,
+    /// The model.
+    pub model: ModelId,
+    /// The plan, as an estimate's JSON has it.
+    pub plan: Value,
+    /// Named sizes that the model leaves open.
+    #[serde(default)]
+    pub sizes: BTreeMap<String, u64>,
+    /// Steps that were completed.
+    pub steps: u32,
+    /// Bytes of phases and categories.
+    pub rows: Vec<Row>,
+    /// By layer; the record says in `layers_are` what of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<Layer>,
+    /// `highest` while it runs, or `saved` by it for backward.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub layers_are: String,
+    /// Bytes of tensors after each step.
+    pub after_step_bytes: Vec<u64>,
+    /// What each of the last steps left behind, where they did.
+    pub leak_bytes: Option<u64>,
+    /// The losses; none where one is not finite.
+    pub losses: Vec<Option<f64>>,
+    /// What cubecl's pools follow from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pools: Option<Pools>,
+    /// What the driver showed at certain moments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub driver_view: Vec<Seen>,
+    /// Why there are not more steps.
+    pub ended: Option<Ended>,
+    /// What the reader has to know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Which model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelId {
+    /// The file's name without folders.
+    pub file: String,
+    /// SHA-256 of its structure, as reports state it; weights are not in it.
+    pub structure: String,
+}
+
+/// A figure.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Of what: `peak`, `forward`, `parameters`, `reserved`, `device`, …
+    pub what: String,
+    /// What the device or the framework said.
+    pub measured_bytes: u64,
+    /// What was predicted then.
+    pub predicted_bytes: u64,
+    /// Where a range was predicted, its ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low_bytes: Option<u64>,
+    /// The same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high_bytes: Option<u64>,
+}
+
+impl Row {
+    /// Predicted less measured, in per cent of the measured; none where nothing was measured.
+    pub fn error_percent(&self) -> Option<f64> {
+        error_percent(Bytes(self.measured_bytes), Bytes(self.predicted_bytes))
+    }
+
+    /// Whether the measured lies in the predicted range, where there is one.
+    pub fn is_inside(&self) -> Option<bool> {
+        let (low, high) = self.low_bytes.zip(self.high_bytes)?;
+        Some((low..=high).contains(&self.measured_bytes))
+    }
+}
+
+/// A layer's figure.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Layer {
+    pub name: String,
+    pub measured_bytes: u64,
+    pub predicted_bytes: u64,
+}
+
+/// cubecl's configuration on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pools {
+    /// The largest page.
+    pub max_page_bytes: u64,
+    /// What slices are multiples of.
+    pub alignment_bytes: u64,
+}
+
+/// What the driver showed for the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// `start`, `first kernel`, `model`, `first step`, `highest`.
+    pub moment: String,
+    /// On the device.
+    pub device_bytes: u64,
+    /// Of which the framework's allocator held so much.
+    pub reserved_bytes: Option<u64>,
+}
+
+/// Why steps ended early.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// `out-of-memory`, `failed`, `interrupted` or `crashed`.
+    pub kind: String,
+    /// The layer, where it was in one.
+    pub layer: String,
+    /// The function or phase.
+    pub function: String,
+    /// What was said.
+    pub message: String,
+}
+
+impl Ended {
+    /// Whether the run would end in the same way again: it is a result.
+    pub fn is_final(&self) -> bool {
+        self.kind == "out-of-memory"
+    }
+}
+
+impl Record {
+    /// The row of this name.
+    pub fn row(&self, what: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.what == what)
+    }
+
+    /// Whether it says what another run of this would: it is of the same, and it came to an end.
+    pub fn answers(&self, other: &Record) -> bool {
+        self.ended.as_ref().is_none_or(Ended::is_final) && self.is_of(other)
+    }
+
+    /// Whether two are of the same model, plan, runner, device and versions.
+    pub fn is_of(&self, other: &Record) -> bool {
+        self.model.structure == other.model.structure
+            && (&self.plan, &self.sizes) == (&other.plan, &other.sizes)
+            && (&self.runner, &self.framework) == (&other.runner, &other.framework)
+            && (&self.backend, &self.device) == (&other.backend, &other.device)
+            && self.tool == other.tool
+    }
+
+    /// As one line of JSON.
+    pub fn line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+}
+
+/// Records of a file: one document, or one a line. A last line that is cut short, as a crash leaves it, is left out.
+///
+/// # Errors
+/// Which line is no record, and why.
+pub fn read(text: &str) -> Result<Vec<Record>, String> {
+    if let Ok(one) = serde_json::from_str(text) {
+        return Ok(vec![one]);
+    }
+    let lines: Vec<(usize, &str)> =
+        text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).collect();
+    let mut records = Vec::new();
+    for (k, (i, line)) in lines.iter().enumerate() {
+        match serde_json::from_str(line) {
+            Ok(record) => records.push(record),
+            Err(error) if error.is_eof() && k + 1 == lines.len() => {}
+            Err(error) => return Err(format!("line {}: {error}", i + 1)),
+        }
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record { schema_version: SCHEMA_VERSION, runner: "burn".into(), steps: 3, ..Record::default() }
+    }
+
+    #[test]
+    fn what_was_written_is_read_back() {
+        let two = record().line() + &record().line();
+        assert_eq!(read(&two).unwrap(), [record(), record()]);
+        assert_eq!(read(&serde_json::to_string_pretty(&record()).unwrap()).unwrap(), [record()]);
+    }
+
+    #[test]
+    fn a_line_that_a_crash_cut_is_left_out_and_another_is_told() {
+        let line = record().line();
+        let cut = format!("{line}{}", &line[..line.len() / 2]);
+        assert_eq!(read(&cut).unwrap().len(), 1);
+        assert!(read(&format!("{{\"x\": 1}}\n{line}")).unwrap_err().starts_with("line 1"));
+    }
+
+    #[test]
+    fn a_crash_is_tried_again_and_a_lack_of_memory_is_not() {
+        let ended =
+            |kind: &str| Record { ended: Some(Ended { kind: kind.into(), ..Ended::default() }), ..record() };
+        assert!(record().answers(&record()) && ended("out-of-memory").answers(&record()));
+        assert!(!ended("crashed").answers(&record()) && !ended("interrupted").answers(&record()));
+        assert!(!Record { framework: "burn 1".into(), ..record() }.answers(&record()));
+    }
+}

@@ -1,0 +1,139 @@
+//! `memfit validate`: real steps, measured beside predicted.
+//!
+//! Who runs the steps is a runner: Burn inside of this program (`burn`), or the host's own frameworks (`python`). Each gives a
+//! [`Record`]; what is done with it is here. A `suite` and a `search` run this program again, once for each run, so that each has a
+//! fresh context and none can take the others down.
+
+mod burn;
+mod child;
+mod python;
+mod search;
+mod suite;
+
+use crate::args::{Format, Runner, ValidateArgs};
+use crate::failure::Failure;
+use crate::load::{self, Ready};
+use crate::{Finding, output};
+use memfit_engine::{Framework, Plan};
+use memfit_graph::infer;
+use memfit_validate::record::{ModelId, Record, SCHEMA_VERSION};
+use memfit_validate::text;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Set by Ctrl-C: what runs ends after its step, and what is recorded until then is whole.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// What prepares a run, whoever runs it.
+struct Asked {
+    ready: Ready,
+    plan: Plan,
+    /// With the model, the plan and the versions in it.
+    record: Record,
+}
+
+/// Runs the steps and writes what they showed.
+pub(crate) fn validate(args: &ValidateArgs) -> Result<Finding, Failure> {
+    // A second Ctrl-C ends it at once, which is what happens without a handler too.
+    let _ = ctrlc::set_handler(|| {
+        if INTERRUPTED.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    if args.describe {
+        return output::print(&describe(args)?.line()).map(|()| Finding::Fine);
+    }
+    if args.suite {
+        return suite::run(args);
+    }
+    if args.search {
+        return search::run(args);
+    }
+    if args.print_script {
+        return output::print(&python::script(args, &asked(args)?)?).map(|()| Finding::Fine);
+    }
+    let record = match args.runner {
+        Runner::Burn => burn::run(args)?,
+        Runner::Torch | Runner::Keras => python::run(args)?,
+    };
+    let json = serde_json::to_string_pretty(&record).unwrap_or_default() + "\n";
+    if let Some(path) = &args.record {
+        write(path, &json)?;
+    }
+    output::print(&match args.format.format {
+        Format::Json => json,
+        Format::Text => text::text(&record),
+    })?;
+    Ok(Finding::fine_if(record.ended.is_none() && within(&record, args)))
+}
+
+/// Whether the peak is as predicted, and for Burn what its pools hold. Tensors of another device's kernels prove nothing about either.
+fn within(record: &Record, args: &ValidateArgs) -> bool {
+    let burn = record.runner == "burn";
+    let met = |what: &str, tolerance: f64| {
+        let off = record.row(what).and_then(|row| row.error_percent());
+        off.is_none_or(|error| error.abs() <= tolerance)
+    };
+    let counted = !burn && record.backend == "cpu";
+    counted || met("peak", args.tolerance) && (!burn || met("reserved", args.reserved_tolerance))
+}
+
+/// Who would run and where: what of a record is known beforehand.
+fn describe(args: &ValidateArgs) -> Result<Record, Failure> {
+    match args.runner {
+        Runner::Burn => burn::describe(args),
+        Runner::Torch | Runner::Keras => python::describe(args),
+    }
+}
+
+/// Whose profile predicts what a runner does.
+fn framework(runner: Runner) -> Framework {
+    match runner {
+        Runner::Burn => Framework::Burn,
+        Runner::Torch => Framework::Pytorch,
+        Runner::Keras => Framework::Tensorflow,
+    }
+}
+
+/// Reads the model and makes the plan.
+fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
+    let framework = framework(args.runner);
+    let (plan, _) = args.plan.plan(framework)?;
+    if plan.framework != framework {
+        let name = args.runner.name();
+        return Err(Failure::new(
+            "--framework",
+            format!("--runner {name} is compared with its own framework"),
+        ));
+    }
+    let ready = load::load(&args.model)?.bind(&args.model.sizes)?;
+    let inferred = infer(ready.model.graph(), &ready.binding).map_err(|problems| ready.failure(problems))?;
+    let file =
+        args.model.file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let record = Record {
+        schema_version: SCHEMA_VERSION,
+        tool: format!("memfit {}", env!("CARGO_PKG_VERSION")),
+        runner: args.runner.name().into(),
+        model: ModelId { file, structure: memfit_report::fingerprint(ready.model.graph()) },
+        plan: memfit_report::json::plan_value(&plan, inferred.batch),
+        sizes: ready.binding.symbols.iter().map(|(name, size)| (name.clone(), *size)).collect(),
+        ..Record::default()
+    };
+    Ok(Asked { ready, plan, record })
+}
+
+/// A file is there as a whole or not at all.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let part = path.with_extension("part");
+    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    written.map_err(|e| Failure::new(path.display().to_string(), format!("cannot be written: {e}")))
+}
+
+/// The records of a file; none where there is no file yet.
+fn read(path: &Path) -> Result<Option<String>, Failure> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::new(path.display().to_string(), format!("cannot be read: {error}"))),
+    }
+}

@@ -1,0 +1,179 @@
+//! The largest batch that runs, by bisection: each try is a process of its own. What was tried is kept in the file of `--record`,
+//! so that a search that was ended goes on.
+
+use super::child::{self, Ran};
+use super::{INTERRUPTED, asked, burn, python, read, write};
+use crate::args::{Format, Runner, ValidateArgs};
+use crate::failure::Failure;
+use crate::{Finding, output};
+use memfit_validate::record::{ModelId, Record, SCHEMA_VERSION};
+use memfit_validate::search::{Found, Outcome, search};
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The most that a search tries.
+pub(super) const LARGEST_BATCH: u64 = 1 << 20;
+
+/// A search as its file has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Search {
+    schema_version: u32,
+    tool: String,
+    runner: String,
+    framework: String,
+    backend: String,
+    device: String,
+    model: ModelId,
+    /// But for its batch.
+    plan: serde_json::Value,
+    limit_bytes: Option<u64>,
+    /// The largest that ran; 0 where none did.
+    largest_batch: u64,
+    /// Whether the next larger one was seen to fail.
+    bounded: bool,
+    /// The largest that was predicted to run, where the device's memory is known.
+    predicted_batch: Option<u64>,
+    tried: Vec<Try>,
+}
+
+/// One try.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Try {
+    batch_size: u64,
+    ran: bool,
+    /// Where it failed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    layer: String,
+    peak_bytes: Option<u64>,
+}
+
+impl Search {
+    fn is_of(&self, other: &Search) -> bool {
+        let key = |s: &Search| {
+            let texts = [&s.tool, &s.runner, &s.framework, &s.backend, &s.device].map(Clone::clone);
+            (texts, s.model.structure.clone(), s.plan.clone(), s.limit_bytes)
+        };
+        key(self) == key(other)
+    }
+}
+
+/// Searches and writes what was found.
+pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
+    let mut state = begin(args)?;
+    if let Some(text) = args.record.as_deref().map(read).transpose()?.flatten()
+        && let Ok(before) = serde_json::from_str::<Search>(&text)
+        && before.is_of(&state)
+    {
+        state.tried = before.tried;
+    }
+    state.predicted_batch = match args.runner {
+        Runner::Burn => burn::largest(args)?,
+        Runner::Torch | Runner::Keras => python::largest(args)?,
+    };
+    let known: Vec<(u64, Outcome)> = state
+        .tried
+        .iter()
+        .map(|t| (t.batch_size, if t.ran { Outcome::Ran } else { Outcome::OutOfMemory }))
+        .collect();
+    let begin = Instant::now();
+    let limit = Duration::from_secs(args.search_seconds);
+    let go_on = || !INTERRUPTED.load(Ordering::Relaxed) && begin.elapsed() < limit;
+    // Close to what is predicted the search is shortest.
+    let start = state.predicted_batch.unwrap_or(1).max(1);
+    let words = words();
+    let attempt = |batch: u64| {
+        let left = limit.saturating_sub(begin.elapsed()).as_secs();
+        output::progress(&format!("batch {batch}, at most {left} s left"));
+        let tried = attempt(&words, batch)?;
+        let outcome = if tried.ran { Outcome::Ran } else { Outcome::OutOfMemory };
+        state.tried.push(tried);
+        if let Some(path) = &args.record {
+            write(path, &json(&state))?;
+        }
+        Ok(outcome)
+    };
+    let found = search(start, LARGEST_BATCH, &known, go_on, attempt)?;
+    output::progress("");
+    (state.largest_batch, state.bounded) = (found.largest, found.bounded);
+    if let Some(path) = &args.record {
+        write(path, &json(&state))?;
+    }
+    output::print(&match args.format.format {
+        Format::Json => json(&state),
+        Format::Text => text(&state, &found),
+    })?;
+    Ok(Finding::fine_if(found.largest > 0))
+}
+
+fn begin(args: &ValidateArgs) -> Result<Search, Failure> {
+    let described = super::describe(args)?;
+    let mut record = asked(args)?.record;
+    if let Some(plan) = record.plan.as_object_mut() {
+        plan.remove("batch_size");
+    }
+    Ok(Search {
+        schema_version: SCHEMA_VERSION,
+        tool: record.tool,
+        runner: record.runner,
+        framework: described.framework,
+        backend: described.backend,
+        device: described.device,
+        model: record.model,
+        plan: record.plan,
+        limit_bytes: args.limit.map(|bytes| bytes.0),
+        ..Search::default()
+    })
+}
+
+/// What this program was called with, without what makes it a search.
+fn words() -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut skip = false;
+    for word in std::env::args().skip(1) {
+        let value_follows =
+            matches!(&*word, "-b" | "--batch-size" | "--record" | "--format" | "--search-seconds");
+        let joined = ["-b", "--batch-size=", "--record=", "--format=", "--search-seconds="];
+        let ours = word == "--search" || joined.iter().any(|flag| word.starts_with(flag));
+        if !skip && !ours && !value_follows {
+            kept.push(word);
+        }
+        skip = value_follows && !skip;
+    }
+    kept
+}
+
+fn attempt(words: &[String], batch: u64) -> Result<Try, Failure> {
+    let more = ["--batch-size".to_owned(), batch.to_string(), "--format".into(), "json".into()];
+    let failed = |layer: String| Try { batch_size: batch, ran: false, layer, peak_bytes: None };
+    let peak = |record: &Record| record.row("peak").map(|row| row.measured_bytes);
+    match child::run(&[words, &more[..]].concat())? {
+        Ran::Record(record) => match &record.ended {
+            None => Ok(Try { batch_size: batch, ran: true, layer: String::new(), peak_bytes: peak(&record) }),
+            Some(ended) if ended.kind == "out-of-memory" => Ok(failed(ended.layer.clone())),
+            Some(ended) => Err(Failure::new(format!("batch {batch}"), ended.message.clone())),
+        },
+        // Who takes too much is killed.
+        Ran::Crashed(_) => Ok(failed(String::new())),
+        Ran::Refused(message) => Err(Failure::new(format!("batch {batch}"), message)),
+    }
+}
+
+fn json(state: &Search) -> String {
+    serde_json::to_string_pretty(state).unwrap_or_default() + "\n"
+}
+
+fn text(state: &Search, found: &Found) -> String {
+    let end = if found.bounded { "" } else { " (the search ended before a larger one failed)" };
+    let on = format!("{} ({})", state.device, state.backend);
+    let mut out = format!("largest batch on {on}: {}{end}, {} tries\n", found.largest, found.tried.len());
+    if let Some(predicted) = state.predicted_batch {
+        out += &format!("predicted: {predicted}\n");
+    }
+    if let Some(failed) =
+        state.tried.iter().filter(|t| !t.ran && !t.layer.is_empty()).min_by_key(|t| t.batch_size)
+    {
+        out += &format!("batch {} ran out in {}\n", failed.batch_size, failed.layer);
+    }
+    out
+}
