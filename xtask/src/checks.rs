@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every check, one after the other, all failures listed at the end.
 
 use crate::command::{cargo, root, shown, succeeds, watched};
-use crate::{lab, setup, tidy, tree, web};
+use crate::{lab, lavapipe, setup, tidy, tree, web};
 use anyhow::{Result, bail};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -59,6 +59,11 @@ const CHECKS: &[Check] = &[
     }),
     ("test", || tests(&["--workspace", "--no-fail-fast"])),
     ("validate", || tests(&["--package", "memfit-validate", "--features", "cpu"])),
+    ("lavapipe", || Ok(one(lavapipe::passes()? != Some(false)))),
+    ("devices", || {
+        let of = ["clippy", "--package", "memfit-validate", "--features", "wgpu,cuda", "--all-targets"];
+        command(lint(cargo().args(of)))
+    }),
     ("doc", || {
         let mut doc = cargo();
         doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");

@@ -7,6 +7,7 @@
 mod checks;
 mod command;
 mod lab;
+mod lavapipe;
 mod peers;
 mod picture;
 mod python;

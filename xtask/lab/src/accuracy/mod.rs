@@ -7,6 +7,7 @@ mod compare;
 mod holders;
 mod measured;
 mod page;
+mod records;
 mod reference;
 mod summary;
 mod tensorflow;
@@ -54,6 +55,9 @@ pub(crate) struct Options {
     /// Only Keras models under TensorFlow
     #[arg(long)]
     tensorflow: bool,
+    /// Only what memfit validate recorded of real steps (models/measurements)
+    #[arg(long)]
+    records: bool,
     /// Leaves docs/accuracy.md as it is; implied by a choice of steps
     #[arg(long)]
     no_docs: bool,
@@ -117,6 +121,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("{}", tensorflow::section()?.unwrap_or_default());
         return Ok(true);
     }
+    if options.records {
+        println!("{}", records::section()?.unwrap_or_default());
+        return Ok(true);
+    }
     if options.measured {
         return measured_only(options);
     }
@@ -141,7 +149,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             Some(measured) => measured::print(measured),
             None => println!("{NOT_THERE}"),
         }
-        page::write(&sections, [tensorflow::section()?, measured.as_ref().map(measured::page)])?;
+        let records = records::section()?;
+        println!("{}", records.as_deref().unwrap_or_default());
+        page::write(&sections, [tensorflow::section()?, records, measured.as_ref().map(measured::page)])?;
     }
     Ok(sections.iter().all(|section| section.failed() == 0))
 }
