@@ -7,8 +7,14 @@ use crate::spec::{self, Spec};
 use memfit_graph::{DType, Dim, OpError};
 use serde_json::Value;
 
-pub(super) const RULES: &[(&[&str], Rule)] =
-    &[(&["GetItem"], get_item), (&["OneHot"], one_hot), (&["Take"], take)];
+pub(super) const RULES: &[(&[&str], Rule)] = &[
+    (&["GetItem"], get_item),
+    (&["OneHot"], one_hot),
+    (&["Take"], take),
+    (&["TakeAlongAxis"], take_along),
+    (&["TopK"], top_k),
+    (&["Argpartition", "Argsort"], places),
+];
 
 /// One part of a key.
 enum Key {
@@ -120,6 +126,29 @@ fn take(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, O
     };
     let (before, after) = (x.dims()[..axis].iter(), x.dims()[axis + 1..].iter());
     Ok(vec![x.with(before.chain(&middle).chain(after).cloned())])
+}
+
+/// The shape of the indices (numpy.py, `TakeAlongAxis`).
+fn take_along(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    Ok(inputs.get(1).map(|indices| x.with(indices.dims().iter().cloned())).into_iter().collect())
+}
+
+/// The largest of the last axis, and where they were (math.py, `TopK`).
+fn top_k(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let k = op.integer(call, 1, &["k"]).and_then(|k| u64::try_from(k).ok());
+    let (Some(k), Some(last)) = (k, x.rank().checked_sub(1)) else { return Ok(Vec::new()) };
+    let values = x.replaced(last, Dim::Known(k));
+    Ok(vec![values.clone(), Spec { dtype: DType::Int32, ..values }])
+}
+
+/// Where each element goes; of all elements in one row where no axis is given.
+fn places(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let flat = op.config.get("axis").is_some_and(Value::is_null);
+    let y = if flat { x.with([spec::product(x.dims())?]) } else { x.clone() };
+    Ok(vec![Spec { dtype: DType::Int32, ..y }])
 }
 
 fn one_hot(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {

@@ -6,11 +6,42 @@ use crate::layers::concatenate::joined;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 
-pub(super) const RULES: &[(&[&str], Rule)] =
-    &[(&["Concatenate"], concatenate), (&["Split"], split), (&["Stack"], stack), (&["Unstack"], unstack)];
+pub(super) const RULES: &[(&[&str], Rule)] = &[
+    (&["Append"], append),
+    (&["Concatenate"], concatenate),
+    (&["Hstack"], beside),
+    (&["Vstack"], below),
+    (&["Split"], split),
+    (&["Stack"], stack),
+    (&["Unstack"], unstack),
+];
 
 fn concatenate(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     Ok(vec![joined(inputs, op.integer(call, 1, &["axis"]).unwrap_or(0))?])
+}
+
+/// Along an axis, or all elements in one row.
+fn append(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    if let Some(axis) = op.integer(call, 2, &["axis"]) {
+        return Ok(vec![joined(inputs, axis)?]);
+    }
+    let flat = |x: &Spec| Ok(x.with([spec::product(x.dims())?]));
+    Ok(vec![joined(&inputs.iter().map(flat).collect::<Result<Vec<_>, OpError>>()?, 0)?])
+}
+
+/// Along the second axis, of vectors the first.
+fn beside(_: &Operation, _: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let axis = i64::from(inputs.iter().any(|x| x.rank() > 1));
+    Ok(vec![joined(inputs, axis)?])
+}
+
+/// Along the first axis; a vector is a row.
+fn below(_: &Operation, _: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let row = |x: &Spec| match x.rank() {
+        1 => x.with([Dim::Known(1), x.dims()[0].clone()]),
+        _ => x.clone(),
+    };
+    Ok(vec![joined(&inputs.iter().map(row).collect::<Vec<_>>(), 0)?])
 }
 
 fn stack(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {

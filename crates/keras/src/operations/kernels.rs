@@ -64,6 +64,12 @@ const MOVES: &[(&str, &str)] = &[
     ("Tril", "MatrixBandPart"),
     ("Triu", "MatrixBandPart"),
     ("Cumsum", "Cumsum"),
+    ("CropImages", "StridedSlice"),
+    ("DepthToSpace", "DepthToSpace"),
+    ("PadImages", "Pad"),
+    ("SpaceToDepth", "SpaceToDepth"),
+    ("Take", "GatherV2"),
+    ("TakeAlongAxis", "GatherNd"),
 ];
 
 const COMPARISONS: &[&str] = &[
@@ -113,7 +119,22 @@ impl Operation {
                 };
                 run.reduce(name, x, &shape)
             }
-            "Concatenate" => {
+            "MaxPool" | "AveragePool" | "AdaptiveMaxPool" | "AdaptiveAveragePool" => {
+                return match super::windows::pooling(self, run.shape(x).len()) {
+                    Some(layer) => layer.tensorflow(run),
+                    None => run.not_modelled(),
+                };
+            }
+            "Conv" | "DepthwiseConv" if run.tensors() == 2 => {
+                let kernel = run.x(1);
+                let name = match (class, shape.len()) {
+                    ("DepthwiseConv", _) => "DepthwiseConv2dNative",
+                    (_, 5) => "Conv3D",
+                    _ => "Conv2D",
+                };
+                run.convolution(name, x, kernel, &shape)
+            }
+            "Concatenate" | "Append" | "Hstack" | "Vstack" => {
                 let parts: Vec<Wire> = (0..run.tensors()).map(|i| run.x(i)).collect();
                 run.concat(&parts, &shape)
             }

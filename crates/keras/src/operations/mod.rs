@@ -6,6 +6,7 @@
 //! gives them; of all others, what the file recorded where they are read is taken.
 
 mod elementwise;
+mod images;
 mod indexing;
 mod joining;
 mod kernels;
@@ -13,6 +14,7 @@ mod names;
 mod product;
 mod reduction;
 mod reshaping;
+mod windows;
 
 use crate::arguments::Argument;
 use crate::layer::{Call, Layer};
@@ -38,11 +40,13 @@ pub struct Operation {
 
 const TABLES: &[&[(&[&str], Rule)]] = &[
     elementwise::RULES,
+    images::RULES,
     indexing::RULES,
     joining::RULES,
     product::RULES,
     reduction::RULES,
     reshaping::RULES,
+    windows::RULES,
 ];
 
 /// Every operation that has a rule.

@@ -7,10 +7,26 @@ use crate::spec::Spec;
 use memfit_graph::{DType, Dim, OpError};
 
 pub(super) const RULES: &[(&[&str], Rule)] = &[
-    (&["Amax", "Amin", "Max", "Min", "Prod", "Ptp", "Sum", "Nanmax", "Nanmin", "Nansum"], same),
-    (&["Average", "Logsumexp", "Mean", "Median", "Nanmean", "Norm", "Std", "Var", "EuclideanNorm"], float),
+    (&["Amax", "Amin", "Max", "Min", "Prod", "Ptp", "Sum", "Nanmax", "Nanmin", "Nanprod", "Nansum"], same),
+    (
+        &[
+            "Average",
+            "Logsumexp",
+            "Mean",
+            "Median",
+            "Nanmean",
+            "Nanmedian",
+            "Nanstd",
+            "Nanvar",
+            "Norm",
+            "Std",
+            "Var",
+            "EuclideanNorm",
+        ],
+        float,
+    ),
     (&["All", "Any"], truth),
-    (&["Argmax", "Argmin", "CountNonzero"], index),
+    (&["Argmax", "Argmin", "CountNonzero", "Nanargmax", "Nanargmin"], index),
     (&["Moments"], moments),
 ];
 
