@@ -74,6 +74,9 @@ pub(crate) struct PlanArgs {
     /// TensorFlow: it is not
     #[arg(long, overrides_with = "xla")]
     no_xla: bool,
+    /// Keras: the step is run operation by operation, without a graph: compile(run_eagerly=True)
+    #[arg(long, conflicts_with = "xla")]
+    run_eagerly: bool,
     /// Keras under mixed float16: the optimizer does not scale the loss, as compile() makes it do
     #[arg(long)]
     no_loss_scale: bool,
@@ -186,7 +189,9 @@ impl PlanArgs {
             channels_last: self.channels_last,
             compute_capability: None,
             autocast_backward: self.autocast_backward,
-            xla: framework == engine::Framework::Tensorflow && !self.no_xla,
+            xla: framework == engine::Framework::Tensorflow && !self.no_xla && !self.run_eagerly,
+            eager: framework == engine::Framework::Tensorflow && self.run_eagerly,
+            grappler: true,
             loss_scale: !self.no_loss_scale,
             composed_attention: self.composed_attention,
             as_fake_tensors: self.as_fake_tensors,

@@ -155,6 +155,10 @@ pub struct Plan {
     pub as_fake_tensors: bool,
     /// Whether TensorFlow compiles the step with XLA.
     pub xla: bool,
+    /// Whether Keras runs the step eagerly (`run_eagerly=True`): no graph, no XLA.
+    pub eager: bool,
+    /// Whether TensorFlow's graph optimizers put the step's kernels into their order, as they do unless they are turned off.
+    pub grappler: bool,
     /// Whether a Keras optimizer scales the loss under mixed float16, as `compile()` makes it.
     pub loss_scale: bool,
     /// Whether batch norms folded by an inference export are put back.
@@ -231,6 +235,8 @@ impl Default for Plan {
             composed_attention: false,
             as_fake_tensors: false,
             xla: false,
+            eager: false,
+            grappler: true,
             loss_scale: true,
             assume_batchnorm: false,
             tied_embeddings: None,

@@ -74,3 +74,10 @@ fn lenet_holds_what_tensorflow_allocates() {
     assert!(estimate.unknown.is_empty(), "{:?}", estimate.unknown);
     assert_eq!(estimate.breakdown.allocated(), estimate.peak.allocated);
 }
+
+#[test]
+fn weights_gradients_wait_where_the_walk_begins_at_the_input() {
+    // With Adam grappler's walk begins at the first convolution, so that gradients of inputs run before those of weights, and no
+    // weight's gradient is there at the peak.
+    assert_eq!(step_peak(&estimate("adam").timeline), 907_504);
+}

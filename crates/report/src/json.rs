@@ -109,6 +109,9 @@ struct Plan<'a> {
     /// Where the framework has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     xla: Option<bool>,
+    /// Where the framework has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_eagerly: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpus: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -278,6 +281,7 @@ fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_> {
         tied_embeddings: p.tied_embeddings,
         as_fake_tensors: p.as_fake_tensors,
         xla: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.xla),
+        run_eagerly: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.eager),
         gpus: p.parallel.map(|p| p.gpus),
         parallel: p.parallel.filter(|p| p.replicas() > 1).map(|p| words::sharding(p.sharding)),
         tensor_parallel: p.parallel.map(|p| p.tensor).filter(|n| *n > 1),

@@ -59,6 +59,7 @@ struct Request {
     channels_last: Option<bool>,
     autocast_backward: Option<bool>,
     xla: Option<bool>,
+    run_eagerly: Option<bool>,
     loss_scale: Option<bool>,
     composed_attention: Option<bool>,
     as_fake_tensors: Option<bool>,
@@ -135,6 +136,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
     };
     let d = Plan::default();
     let framework = request.framework.map_or(framework, Into::into);
+    let eager = framework == Framework::Tensorflow && request.run_eagerly.unwrap_or_default();
     let mut plan = Plan {
         framework,
         precision: request.precision.map_or(d.precision, Into::into),
@@ -155,7 +157,9 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         channels_last: request.channels_last.unwrap_or(d.channels_last),
         compute_capability: None,
         autocast_backward: request.autocast_backward.unwrap_or(d.autocast_backward),
-        xla: request.xla.unwrap_or(framework == Framework::Tensorflow),
+        xla: request.xla.unwrap_or(framework == Framework::Tensorflow) && !eager,
+        eager,
+        grappler: d.grappler,
         loss_scale: request.loss_scale.unwrap_or(d.loss_scale),
         composed_attention: request.composed_attention.unwrap_or(d.composed_attention),
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),

@@ -39,7 +39,9 @@ impl Builder<'_> {
         let compute = Compute {
             autocast: self.plan.precision.autocast(),
             training: self.plan.mode == Mode::Train,
-            channels_first: !self.plan.xla && self.plan.precision == crate::Precision::Fp32,
+            channels_first: !self.plan.xla
+                && !self.plan.eager
+                && self.plan.precision == crate::Precision::Fp32,
         };
         let mut lowering = TfLowering::new(&mut self.flow, &sources, &inputs, &outputs, &values, compute);
         node.op.tensorflow(&mut lowering);
@@ -50,6 +52,7 @@ impl Builder<'_> {
         for (j, wire) in bound {
             if let Some(Some(id)) = node.outputs.get(j) {
                 self.sources[id.index()] = Some(Source::Wire(wire));
+                self.given.push(wire);
             }
         }
     }

@@ -31,11 +31,12 @@ struct Memory {
     forward: Vec<bool>,
 }
 
-/// Plays a schedule. `kept` is held to the end.
+/// Plays a schedule. `kept` is held to the end, a wire of `holds` until this many kernels have run.
 pub(super) fn play(
     builder: &Builder<'_>,
     order: &[u32],
     kept: &[Wire],
+    holds: &[(Wire, usize)],
     gradients: &BTreeMap<u32, Wire>,
 ) -> Played {
     let flow = &builder.flow;
@@ -61,11 +62,17 @@ pub(super) fn play(
     for at in order {
         flow.kernels[*at as usize].inputs.iter().for_each(|wire| *uses.entry(*wire).or_default() += 1);
     }
-    kept.iter().for_each(|wire| *uses.entry(*wire).or_default() += 1);
+    let mut until: BTreeMap<usize, Vec<Wire>> = BTreeMap::new();
+    holds.iter().for_each(|(wire, end)| until.entry(*end).or_default().push(*wire));
+    let held = holds.iter().map(|(wire, _)| wire);
+    kept.iter().chain(held).for_each(|wire| *uses.entry(*wire).or_default() += 1);
     let of_parameters: BTreeMap<Wire, u32> =
         gradients.iter().map(|(variable, wire)| (*wire, *variable)).collect();
     let mut storages: BTreeMap<Wire, StorageId> = BTreeMap::new();
-    for at in order {
+    for (done, at) in order.iter().enumerate() {
+        for storage in until.remove(&done).into_iter().flatten().filter_map(|wire| storages.get(&wire)) {
+            memory.release(*storage);
+        }
         let kernel = &flow.kernels[*at as usize];
         memory.layer = kernel.layer;
         memory.phase = match kernel.stage {
@@ -91,8 +98,8 @@ pub(super) fn play(
                 (Place::Alias, Effect::Read(variable)) => Some(variables[variable as usize]),
                 (Place::Alias, Effect::Feed(feed)) => feeds.get(&feed).copied(),
                 (Place::Alias, _) => inputs.first().copied().flatten(),
-                (Place::Reuse, _) => reused(),
-                (Place::New, _) => None,
+                (Place::Reuse, _) if !builder.plan.eager => reused(),
+                (Place::Reuse | Place::New, _) => None,
             };
             let fresh = storage.is_none();
             if fresh && made.place == Place::Alias {

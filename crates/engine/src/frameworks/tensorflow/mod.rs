@@ -5,7 +5,9 @@
 //! through (`memory`): a buffer is freed after its last reader, and written over where a kernel may. XLA, where it is on,
 //! first fuses chains of elementwise kernels (`xla`). Rules are those of TensorFlow 2.21 and Keras 3.15.
 
+mod eager;
 mod forward;
+mod grappler;
 mod loss;
 mod memory;
 mod optimizers;
@@ -15,6 +17,7 @@ mod tape;
 mod update;
 mod xla;
 
+use self::memory::Played;
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
 use crate::{Category, Mode, Plan};
 use memfit_graph::kernels::{Effect, Flow, Place, Source, Stage, Wire};
@@ -47,6 +50,8 @@ struct Builder<'a> {
     by_name: BTreeMap<Arc<str>, u32>,
     layer_ops: Vec<LayerOps>,
     stored: Vec<StoredTensor>,
+    /// What the model's layers gave, in order.
+    given: Vec<Wire>,
     unknown: Vec<String>,
     assumptions: Vec<String>,
 }
@@ -70,6 +75,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         by_name: BTreeMap::new(),
         layer_ops: Vec::new(),
         stored: Vec::new(),
+        given: Vec::new(),
         unknown: Vec::new(),
         assumptions: Vec::new(),
     };
@@ -79,7 +85,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
     }
     builder.set_up();
     builder.forward();
-    let mut kept = Vec::new();
+    let (mut kept, mut roots) = (Vec::new(), Vec::new());
     let mut gradients = BTreeMap::new();
     if plan.mode == Mode::Train {
         if let Some(loss) = builder.losses() {
@@ -87,7 +93,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
             kept.push(loss);
             gradients = tape::gradients(&mut builder.flow, loss);
             builder.flow.stage = Stage::Update;
-            builder.update(&gradients);
+            roots = builder.update(&gradients);
         }
     } else {
         kept.extend(graph.outputs.iter().filter_map(|id| match builder.sources[id.index()] {
@@ -99,8 +105,22 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Ste
         xla::fuse(&mut builder.flow, &kept);
     }
     builder.state_assumptions();
-    let order = schedule::order(&builder.flow, &kept);
-    let played = memory::play(&builder, &order, &kept, &gradients);
+    let played = if plan.eager {
+        let (order, holds) = eager::order(&builder, &kept, &gradients);
+        memory::play(&builder, &order, &kept, &holds, &gradients)
+    } else {
+        let walk = plan.grappler.then_some(&*roots);
+        let play = |shuffle| {
+            let order = schedule::order(&builder.flow, &kept, walk, shuffle);
+            memory::play(&builder, &order, &kept, &[], &gradients)
+        };
+        // One program under XLA has an order of its own.
+        let shuffles = (0..schedule::SHUFFLES).map(Some).filter(|_| !plan.xla && plan.mode == Mode::Train);
+        let mut played: Vec<Played> = shuffles.map(play).collect();
+        played.sort_by_key(|one| crate::replay::highest(&one.timeline, 1));
+        let middle = played.len() / 2;
+        if played.is_empty() { play(None) } else { played.swap_remove(middle) }
+    };
     Ok(Step {
         timeline: played.timeline,
         saved: played.saved,
@@ -116,12 +136,15 @@ impl Builder<'_> {
     fn state_assumptions(&mut self) {
         self.assumptions.push(
             match self.plan.xla {
+                _ if self.plan.eager => "the step runs eagerly: no kernel writes over its input, layers' outputs live until forward ends and gradients until all are applied",
                 true => "XLA is on, as Keras 3 turns it on by itself on a GPU: fused elementwise chains, nothing computed twice (--no-xla)",
                 false => "XLA is off: each kernel's output is a buffer, and grappler turns fed images channels first (--xla)",
             }
             .into(),
         );
-        self.assumptions.push("the executor's order is that of one thread, depth first".into());
+        if !self.plan.eager {
+            self.assumptions.push("the executor's order is that of one thread, depth first".into());
+        }
     }
 
     /// The number of a layer by its name.

@@ -3,16 +3,30 @@
 //! A kernel runs when its inputs are there. Of those that become ready together the executor runs the cheap ones at once,
 //! then goes on with the last of the others and hands the rest to its pool, where the latest comes first
 //! (common_runtime/executor.cc, `ScheduleReady`; Eigen's ThreadPool takes its own tasks from the front). So the graph is
-//! run depth first, the consumer that was made last before the others: a weight's gradient and its update before the
-//! gradient of the input. Variables are read, and random masks drawn, before the batch is looked at.
+//! run depth first, the consumer that stands last in the graph before the others; where it stands is `grappler`'s doing.
+//! What needs nothing (reads of variables, random masks, the batch) is started in an order that is the executor's own: the source
+//! node's edges lie in a hash set of their addresses (graph/graph.h, `EdgeSet`), so it differs from run to run. The batch is there
+//! first; forward waits for the weight that is read last, and what is read after it (an optimizer's slot) holds up an update
+//! until everything else is done. In small models that is much of the peak's spread, so several orders are played and the one in the
+//! middle is taken.
 
-use super::{Effect, Flow, Place, Stage, Wire};
+use super::grappler::Positions;
+use super::{Effect, Flow, Place, Wire};
 use memfit_graph::kernels::Kernel;
 use std::collections::VecDeque;
 
-/// The kernels that the kept wires and the variables' updates need, in the order in which they run.
-pub(super) fn order(flow: &Flow, kept: &[Wire]) -> Vec<u32> {
+/// How many orders are played.
+pub(super) const SHUFFLES: u32 = 5;
+
+/// The kernels that the kept wires and the variables' updates need, in the order in which they run. Grappler's walk begins at
+/// `roots`; without them the graph is as it was made. What needs nothing is started in the order of this shuffle, which is the
+/// same each time; without one, all of it before the batch.
+pub(super) fn order(flow: &Flow, kept: &[Wire], roots: Option<&[u32]>, shuffle: Option<u32>) -> Vec<u32> {
     let needed = needed(flow, kept);
+    let positions = match roots {
+        Some(roots) => Positions::optimized(flow, &needed, roots, kept),
+        None => Positions::as_made(flow),
+    };
     let mut consumers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
     let mut waiting = vec![0_u32; flow.kernels.len()];
     for (i, kernel) in (0..).zip(&flow.kernels).filter(|(i, _)| needed[*i as usize]) {
@@ -23,11 +37,14 @@ pub(super) fn order(flow: &Flow, kept: &[Wire]) -> Vec<u32> {
         waiting[i as usize] = u32::try_from(from.len()).unwrap_or(u32::MAX);
         from.into_iter().for_each(|f| consumers[f as usize].push(i));
     }
-    break_ties(flow, &mut consumers);
+    consumers.iter_mut().for_each(|list| list.sort_by_key(|consumer| positions.of(*consumer)));
     let is_root = |i: &u32| needed[*i as usize] && waiting[*i as usize] == 0;
     let mut pool: VecDeque<u32> = (0..).take(flow.kernels.len()).filter(is_root).collect();
-    let feeds = |i: &u32| matches!(flow.kernels[*i as usize].effect, Effect::Feed(_));
-    pool.make_contiguous().sort_by_key(feeds);
+    let is_feed = |i: &u32| matches!(flow.kernels[*i as usize].effect, Effect::Feed(_));
+    match shuffle {
+        Some(shuffle) => pool.make_contiguous().sort_by_key(|i| (!is_feed(i), mixed(*i, shuffle))),
+        None => pool.make_contiguous().sort_by_key(is_feed),
+    }
     let mut order = Vec::new();
     while let Some(next) = pool.pop_front() {
         let mut inline = VecDeque::from([next]);
@@ -57,56 +74,22 @@ pub(super) fn order(flow: &Flow, kept: &[Wire]) -> Vec<u32> {
     order
 }
 
-/// Puts consumers into the order that they have in the graph once grappler has sorted it, of which the executor runs the last
-/// one first.
-///
-/// The order in which gradient kernels were made is left where nothing else is seen: a product's weight gradient comes after
-/// its input gradient. What was seen in graphs of TensorFlow 2.21 (partition graphs of a traced step) beyond that: where an optimizer
-/// keeps slots, and each update is a long chain, everything but matrix products and transposed convolutions is turned around, so that the gradient
-/// of a convolution's filter waits until the rest of backward is done; without slots, what ends in an update comes last
-/// and runs first.
-fn break_ties(flow: &Flow, consumers: &mut [Vec<u32>]) {
-    let is_slot = |kernel: &Kernel| match kernel.effect {
-        Effect::Update(v) | Effect::Assign(v) => !flow.variables[v as usize].trainable,
-        _ => false,
-    };
-    let slotted = flow.kernels.iter().any(is_slot);
-    // A parameter's gradient, or what is only reshaped, summed or cast into one.
-    let mut ends_in_update: Vec<bool> = flow.kernels.iter().map(|k| k.stage == Stage::Update).collect();
-    for i in (0..flow.kernels.len()).rev().filter(|i| flow.kernels[*i].stage == Stage::Backward) {
-        let passes = |c: &u32| {
-            let kernel = &flow.kernels[*c as usize];
-            kernel.stage == Stage::Update || is_cheap(kernel) || matches!(kernel.name, "Sum" | "Cast")
-        };
-        let mut list = consumers[i].iter();
-        ends_in_update[i] =
-            !consumers[i].is_empty() && list.all(|c| ends_in_update[*c as usize] && passes(c));
-    }
-    let of = |names: &[&str], c: &u32| {
-        let kernel = &flow.kernels[*c as usize];
-        kernel.stage == Stage::Backward && names.contains(&kernel.name)
-    };
-    for list in consumers.iter_mut().filter(|list| list.len() > 1) {
-        // The gradients of a transposed convolution stay as they were made.
-        if list.iter().any(|c| of(&["Conv2D", "Conv3D"], c)) {
-            continue;
-        }
-        if !slotted {
-            list.sort_by_key(|c| ends_in_update[*c as usize]);
-        } else if !list.iter().any(|c| of(&["MatMul", "BatchMatMulV2"], c)) {
-            list.reverse();
-        }
-    }
+/// A number that looks random and is the same each time (the finalizer of MurmurHash3).
+fn mixed(i: u32, shuffle: u32) -> u32 {
+    let mut x = i.wrapping_add(shuffle.wrapping_mul(0x9e37_79b9));
+    x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
+    x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
+    x ^ (x >> 16)
 }
 
-/// Kernels that say of themselves that they are not expensive (`OpKernel::IsExpensive`): those that make views.
+/// Kernels that say of themselves that they are not expensive (`OpKernel::IsExpensive`): those that make views, and reads.
 fn is_cheap(kernel: &Kernel) -> bool {
-    kernel.effect == Effect::None
+    matches!(kernel.effect, Effect::None | Effect::Read(_))
         && kernel.outputs.iter().all(|made| matches!(made.place, Place::Alias | Place::Host))
 }
 
 /// By kernel, whether somebody needs it.
-fn needed(flow: &Flow, kept: &[Wire]) -> Vec<bool> {
+pub(super) fn needed(flow: &Flow, kept: &[Wire]) -> Vec<bool> {
     let mut needed = vec![false; flow.kernels.len()];
     kept.iter().for_each(|wire| needed[wire.kernel as usize] = true);
     for (i, kernel) in flow.kernels.iter().enumerate() {

@@ -4,7 +4,7 @@
 //! is there. Gradient accumulation keeps a sum for each variable, an exponential moving average a copy. Rows of a table
 //! arrive as `IndexedSlices`: plain SGD scatters them, every other optimizer makes them dense first (`UnsortedSegmentSum`).
 
-use super::{Builder, Effect, Flow, Wire};
+use super::{Builder, Effect, Flow, Wire, grappler};
 use crate::Category;
 use crate::optimizers::{self, Parameter, StepConfig};
 use memfit_graph::{Bytes, DType};
@@ -20,17 +20,20 @@ pub(super) struct Update<'a> {
     pub(super) slots: Vec<u32>,
     /// The kernel that last wrote each variable.
     written: BTreeMap<u32, u32>,
+    /// All kernels that write a variable, in the order in which they were made.
+    writes: Vec<u32>,
 }
 
 impl Builder<'_> {
-    /// Adds the update of every variable that has a gradient.
-    pub(super) fn update(&mut self, gradients: &BTreeMap<u32, Wire>) {
+    /// Adds the update of every variable that has a gradient; gives the kernels from which grappler walks, in its order.
+    pub(super) fn update(&mut self, gradients: &BTreeMap<u32, Wire>) -> Vec<u32> {
         let optimizer = self.plan.optimizer.clone();
         if NOT_IN_KERAS.contains(&&*optimizer) {
             self.assumptions
                 .push(format!("Keras has no {optimizer}: its update is counted as one of its slots' number"));
         }
         let finite = self.finite(gradients);
+        let mut roots = Vec::new();
         for (variable, gradient) in gradients {
             let of = self.flow.variables[*variable as usize].clone();
             let layer = self.residents[*variable as usize].layer;
@@ -46,8 +49,7 @@ impl Builder<'_> {
             let decays = self.plan.weight_decay;
             let sparse = *self.flow.shape(*gradient) != of.shape[..];
             let is_plain = matches!(&*optimizer, "sgd");
-            let mut one =
-                Update { flow: &mut self.flow, variable: *variable, slots, written: BTreeMap::new() };
+            let mut one = Update::new(&mut self.flow, *variable, slots);
             let mut gradient = one.flow.cast(*gradient, of.dtype);
             if let Some(finite) = finite {
                 gradient = one.flow.scaled("RealDiv", gradient);
@@ -66,20 +68,17 @@ impl Builder<'_> {
                 let scaled = one.flow.scaled("Mul", value);
                 one.subtract(*variable, scaled);
             }
+            let before = one.writes.len();
             if sparse && is_plain {
                 let scaled = one.flow.scaled("Mul", gradient);
                 one.write("ResourceScatterSub", Effect::Scatter(*variable), *variable, scaled);
-                self.flow.variables[*variable as usize].copy_on_read = true;
+                one.flow.variables[*variable as usize].copy_on_read = true;
             } else {
                 one.step(&optimizer, gradient);
             }
+            roots.extend(root(&optimizer, &one.writes[before..]));
             if let Some(average) = average {
-                let mut one = Update {
-                    flow: &mut self.flow,
-                    variable: *variable,
-                    slots: Vec::new(),
-                    written: BTreeMap::new(),
-                };
+                let mut one = Update::new(&mut self.flow, *variable, Vec::new());
                 let old = one.read(average);
                 let kept = one.flow.scaled("Mul", old);
                 let value = one.read(*variable);
@@ -89,6 +88,7 @@ impl Builder<'_> {
             }
         }
         self.copy_on_read();
+        grappler::by_name(&optimizer, self.plan.weight_decay, roots)
     }
 
     /// Whether all gradients are finite, which a loss scale asks before any of them is used
@@ -136,6 +136,17 @@ impl Builder<'_> {
     }
 }
 
+/// Of the kernels that write a variable's slots and the variable itself, the one whose name, or whose reader's, is the last in
+/// the alphabet: `grappler`'s walk reaches the update there.
+fn root(optimizer: &str, writes: &[u32]) -> Option<u32> {
+    match optimizer {
+        "adadelta" | "lamb" | "rmsprop-momentum" => writes.get(1).or(writes.last()),
+        "sgd" | "adagrad" | "lion" => writes.last(),
+        _ => writes.first(),
+    }
+    .copied()
+}
+
 /// The shapes of the slots that an optimizer keeps for a parameter.
 fn slots(optimizer: &str, parameter: &Parameter) -> Vec<Vec<u64>> {
     let shape = &parameter.shape;
@@ -165,7 +176,11 @@ fn slots(optimizer: &str, parameter: &Parameter) -> Vec<Vec<u64>> {
     }
 }
 
-impl Update<'_> {
+impl<'a> Update<'a> {
+    fn new(flow: &'a mut Flow, variable: u32, slots: Vec<u32>) -> Update<'a> {
+        Update { flow, variable, slots, written: BTreeMap::new(), writes: Vec::new() }
+    }
+
     /// Reads a variable after it was last written.
     pub(super) fn read(&mut self, variable: u32) -> Wire {
         let wire = self.flow.read(variable);
@@ -178,6 +193,7 @@ impl Update<'_> {
     pub(super) fn write(&mut self, name: &'static str, effect: Effect, variable: u32, value: Wire) {
         let wire = self.flow.effect(name, &[value], Vec::new(), effect, None);
         let after = self.written.insert(variable, wire.kernel);
+        self.writes.push(wire.kernel);
         self.flow.kernels[wire.kernel as usize].after.extend(after);
     }
 

@@ -1,0 +1,28 @@
+//! A step that is run eagerly: `compile(run_eagerly=True)`, one kernel after the other as Python calls them.
+//!
+//! No graph, so nothing is put in another order. A kernel never writes over its input: the Python object of the input is there
+//! until the call is over (common_runtime/eager/execute_node.h, `protected_tensors_`). What lives longer than its last reader:
+//! outputs of layers, which a functional model's dictionary holds until its call returns (keras/src/ops/function.py,
+//! `_run_through_graph`), and gradients, a list until all are applied (keras/src/backend/tensorflow/trainer.py, `train_step`). What
+//! backward reads lives because it does: the tape keeps no more than its gradient functions use
+//! (eager/pywrap_gradient_exclusions.cc).
+
+use super::{Builder, Wire, schedule};
+use memfit_graph::kernels::Stage;
+use std::collections::BTreeMap;
+
+/// The kernels in the order of the program, and until how many of them have run a wire is held.
+pub(super) fn order(
+    builder: &Builder<'_>,
+    kept: &[Wire],
+    gradients: &BTreeMap<u32, Wire>,
+) -> (Vec<u32>, Vec<(Wire, usize)>) {
+    let flow = &builder.flow;
+    let needed = schedule::needed(flow, kept);
+    let order: Vec<u32> = (0..).zip(&needed).filter(|(_, needed)| **needed).map(|(at, _)| at).collect();
+    let is_forward = |at: &u32| flow.kernels[*at as usize].stage == Stage::Forward;
+    let forward = order.iter().take_while(|at| is_forward(at)).count();
+    let given = builder.given.iter().filter(|wire| needed[wire.kernel as usize]).map(|wire| (*wire, forward));
+    let applied = gradients.values().map(|wire| (*wire, order.len()));
+    (order.clone(), given.chain(applied).collect())
+}
