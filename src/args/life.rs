@@ -34,6 +34,9 @@ pub(crate) struct OwnLifeArgs {
     /// Models of earlier runs that are still alive, as in a notebook
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     stale_models: u32,
+    /// Keras: steps that run in one call of the graph: compile(steps_per_execution=N)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), hide_default_value = true)]
+    steps_per_execution: u32,
 }
 
 impl LifeArgs {
@@ -53,6 +56,7 @@ impl OwnLifeArgs {
             prefetch: self.prefetch_to_device,
             predict_batches: self.predict_batches,
             stale_models: self.stale_models,
+            steps_per_execution: if self.steps_per_execution > 1 { self.steps_per_execution } else { 0 },
         }
     }
 }

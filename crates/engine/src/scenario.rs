@@ -3,12 +3,14 @@
 //! Each phase has a peak of its own; the largest is what must fit. Validation and prediction run forward alone, while weights
 //! and optimizer state stay where they are (keras/src/trainers/trainer.py, `evaluate` inside of `fit`; a PyTorch loop under
 //! `no_grad`). Batches that a pipeline puts on the device ahead of their step (`prefetch_to_device`, pinned copies with
-//! `non_blocking=True`) are whole batches. A model that a notebook cell made and nobody let go of keeps its weights and
+//! `non_blocking=True`) are whole batches. Where Keras runs several steps in one graph (`steps_per_execution`), its loop fetches the
+//! next batch without waiting for the step (keras/src/backend/tensorflow/trainer.py, `inner_body`), so that one is there as well; run
+//! eagerly it is fetched after the step. A model that a notebook cell made and nobody let go of keeps its weights and
 //! optimizer state, and so does any other model of the same process between its own steps.
 
 use crate::fit::Axis;
 use crate::timeline::{Event, Storage};
-use crate::{Category, EventKind, Mode, Model, Phase, Plan, Timeline};
+use crate::{Category, EventKind, Framework, Mode, Model, Phase, Plan, Timeline};
 use memfit_graph::{Binding, Bytes, Problem};
 
 /// What happens in the process beside the step.
@@ -22,6 +24,16 @@ pub struct Life {
     pub predict_batches: u32,
     /// Models of earlier runs that are still alive.
     pub stale_models: u32,
+    /// Steps that Keras runs in one call of its graph; none and one are the same.
+    pub steps_per_execution: u32,
+}
+
+impl Life {
+    /// Batches on the device ahead of their step: what the pipeline puts there, and the one that a loop in the graph fetches.
+    fn ahead(&self, plan: &Plan) -> u32 {
+        let loops = self.steps_per_execution > 1 && plan.framework == Framework::Tensorflow && !plan.eager;
+        self.prefetch.saturating_add(u32::from(loops))
+    }
 }
 
 /// Another model of the same process, with its own plan.
@@ -106,7 +118,7 @@ pub(crate) fn timelines(
     if let Some(batch) = life.validation_batch {
         let binding = Axis::Batch.bind(model.graph(), binding, batch);
         let mut forward = model.step(&binding, &infer)?.timeline;
-        let ahead = alive(&forward, &[Category::Input], life.prefetch);
+        let ahead = alive(&forward, &[Category::Input], life.ahead(plan));
         hold(&mut forward, &[&state, &stale, &ahead]);
         others.push(forward);
     }
@@ -116,7 +128,7 @@ pub(crate) fn timelines(
         hold(&mut forward, &[&state, &stale, &kept]);
         others.push(forward);
     }
-    let ahead = alive(&step, &[Category::Input], life.prefetch);
+    let ahead = alive(&step, &[Category::Input], life.ahead(plan));
     hold(&mut step, &[&stale, &ahead]);
     others.insert(0, step);
     Ok(others)
@@ -189,12 +201,13 @@ impl Model {
             add("optimizer state".into(), own.at_rest() + beside);
         }
         let name = if training { "train step" } else { "inference" };
-        add(name.into(), own.peak + beside + times(own.batch, life.prefetch));
+        let ahead = life.ahead(plan);
+        add(name.into(), own.peak + beside + times(own.batch, ahead));
         let infer = Plan { mode: Mode::Infer, ..plan.clone() };
         if let Some(batch) = life.validation_batch {
             let binding = Binding { batch: Some(batch), ..binding.clone() };
             let forward = held(self, &binding, &infer)?;
-            let ahead = times(forward.batch, life.prefetch);
+            let ahead = times(forward.batch, ahead);
             add(format!("validation, batch {batch}"), forward.peak + own.optimizer + beside + ahead);
         }
         if life.predict_batches > 0 {
@@ -231,10 +244,31 @@ mod tests {
     }
 
     #[test]
+    fn a_loop_over_steps_has_the_next_batch() {
+        let (model, binding) = (dense("a"), Binding::default());
+        let step = |steps_per_execution, eager| {
+            let plan = Plan { framework: Framework::Tensorflow, eager, ..Plan::default() };
+            let life = Life { steps_per_execution, ..Life::default() };
+            let scenario = model.scenario(&binding, &plan, &life, &[]).unwrap();
+            scenario.stretches.iter().find(|s| s.name == "train step").unwrap().allocated
+        };
+        let batch = Bytes(8 * 1024 * 4);
+        assert!(step(10, false) - step(1, false) >= batch);
+        assert_eq!(step(2, false), step(10, false));
+        assert_eq!(step(10, true), step(1, true));
+    }
+
+    #[test]
     fn the_largest_part_is_named() {
         let (model, other) = (dense("a"), dense("b"));
         let (binding, plan) = (Binding::default(), Plan::default());
-        let life = Life { validation_batch: Some(65_536), prefetch: 2, predict_batches: 3, stale_models: 1 };
+        let life = Life {
+            validation_batch: Some(65_536),
+            prefetch: 2,
+            predict_batches: 3,
+            stale_models: 1,
+            steps_per_execution: 1,
+        };
         let teacher = Companion {
             model: &other,
             name: "teacher",
