@@ -38,6 +38,9 @@ pub(crate) struct PlanArgs {
     /// Weight decay, which costs some optimizers temporaries; 0 is off
     #[arg(long, value_parser = typed::decay, value_name = "X")]
     weight_decay: Option<f64>,
+    /// Gradients are clipped by the norm of all of them together (global_clipnorm, clip_grad_norm_); 0 is off
+    #[arg(long, value_parser = typed::decay, value_name = "X", visible_alias = "clip-grad-norm")]
+    global_clipnorm: Option<f64>,
     /// Micro-batches per optimizer step, of the given batch size each
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "K")]
     accumulate: u32,
@@ -176,6 +179,7 @@ impl PlanArgs {
             optimizer: optimizer.into(),
             optimizer_impl: engine::OptimizerImpl::default(),
             weight_decay: self.weight_decay.is_some_and(|x| x > 0.0),
+            clip_norm: self.global_clipnorm.is_some_and(|x| x > 0.0),
             accumulate: self.accumulate,
             checkpoint: self.checkpoint.meant(),
             freeze: self.freeze.clone(),

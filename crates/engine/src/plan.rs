@@ -153,6 +153,8 @@ pub struct Plan {
     pub composed_attention: bool,
     /// Whether gradients meet out of place, as they do on fake tensors.
     pub as_fake_tensors: bool,
+    /// Whether gradients are clipped by the norm of all of them together. PyTorch has all gradients at the step anyway.
+    pub clip_norm: bool,
     /// Whether TensorFlow compiles the step with XLA.
     pub xla: bool,
     /// Whether Keras runs the step eagerly (`run_eagerly=True`): no graph, no XLA.
@@ -234,6 +236,7 @@ impl Default for Plan {
             autocast_backward: false,
             composed_attention: false,
             as_fake_tensors: false,
+            clip_norm: false,
             xla: false,
             eager: false,
             grappler: true,

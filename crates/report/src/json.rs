@@ -106,6 +106,9 @@ struct Plan<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tied_embeddings: Option<bool>,
     as_fake_tensors: bool,
+    /// Only where it is on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    global_clipnorm: bool,
     /// Where the framework has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     xla: Option<bool>,
@@ -280,6 +283,7 @@ fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_> {
         assume_batchnorm: p.assume_batchnorm,
         tied_embeddings: p.tied_embeddings,
         as_fake_tensors: p.as_fake_tensors,
+        global_clipnorm: p.clip_norm,
         xla: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.xla),
         run_eagerly: (p.framework == memfit_engine::Framework::Tensorflow).then_some(p.eager),
         gpus: p.parallel.map(|p| p.gpus),

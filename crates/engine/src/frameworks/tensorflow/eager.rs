@@ -26,3 +26,41 @@ pub(super) fn order(
     let applied = gradients.values().map(|wire| (*wire, order.len()));
     (order.clone(), given.chain(applied).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Framework, Model, Plan};
+    use memfit_graph::{Attributes, Binding, DType, Graph, Role, Shape, Type};
+
+    /// So many layers of 1024 by 1024.
+    fn dense(layers: usize) -> Model {
+        let mut g = Graph::default();
+        let mut x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([8, 1024])), Role::Input);
+        g.inputs = vec![x];
+        for layer in 0..layers {
+            let ty = Type::tensor(DType::Float32, Shape::from([1024, 1024]));
+            let w = g.add_tensor(format!("w{layer}"), ty, Role::Initializer);
+            let product =
+                g.push("MatMul", Attributes::default(), &[x, w], &format!("product{layer}")).unwrap();
+            x = g.push("Relu", Attributes::default(), &[product], &format!("y{layer}")).unwrap();
+        }
+        g.outputs = vec![x];
+        Model::new(g, "dense", "onnx", 1)
+    }
+
+    #[test]
+    fn gradients_wait_until_all_are_applied() {
+        let model = dense(8);
+        let peak = |eager, clip_norm| {
+            let (framework, optimizer) = (Framework::Tensorflow, "sgd".into());
+            let plan = Plan { framework, optimizer, eager, clip_norm, ..Plan::default() };
+            model.estimate(&Binding::default(), &plan).unwrap().peak.allocated.0
+        };
+        // In a graph each is applied at once: one or two of 4 MiB are there. Run eagerly it is all eight, and so it is until the
+        // norm of all is known.
+        for waiting in [peak(true, false), peak(false, true)] {
+            let more = (waiting - peak(false, false)) >> 20;
+            assert!((22..=28).contains(&more), "{more} MiB");
+        }
+    }
+}

@@ -33,6 +33,7 @@ impl Builder<'_> {
                 .push(format!("Keras has no {optimizer}: its update is counted as one of its slots' number"));
         }
         let finite = self.finite(gradients);
+        let norm = self.plan.clip_norm.then(|| self.norm(gradients));
         let mut roots = Vec::new();
         for (variable, gradient) in gradients {
             let of = self.flow.variables[*variable as usize].clone();
@@ -54,6 +55,10 @@ impl Builder<'_> {
             if let Some(finite) = finite {
                 gradient = one.flow.scaled("RealDiv", gradient);
                 one.flow.wait(gradient, finite);
+            }
+            if let Some(norm) = norm {
+                gradient = one.flow.scaled("Mul", gradient);
+                one.flow.wait(gradient, norm);
             }
             if let Some(sum) = accumulator {
                 let sum_so_far = one.read(sum);
@@ -107,6 +112,17 @@ impl Builder<'_> {
         }
         let shape: &[u64] = &[];
         Some(self.flow.make("All", &each, shape, DType::Bool, None))
+    }
+
+    /// The norm of all gradients together (base_optimizer.py, `clip_by_global_norm`): none of them is applied before it is there.
+    fn norm(&mut self, gradients: &BTreeMap<u32, Wire>) -> Wire {
+        let mut squares = Vec::new();
+        for (variable, gradient) in gradients {
+            self.flow.layer = self.residents[*variable as usize].layer;
+            let square = self.flow.scaled("Square", *gradient);
+            squares.push(self.flow.reduce("Sum", square, &[]));
+        }
+        self.flow.make("Sum", &squares, &[], DType::Float32, None)
     }
 
     /// A variable that is updated row by row is copied by every read.
