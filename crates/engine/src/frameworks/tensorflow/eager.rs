@@ -24,7 +24,8 @@ pub(super) fn order(
     let forward = order.iter().take_while(|at| is_forward(at)).count();
     let given = builder.given.iter().filter(|wire| needed[wire.kernel as usize]).map(|wire| (*wire, forward));
     let applied = gradients.values().map(|wire| (*wire, order.len()));
-    (order.clone(), given.chain(applied).collect())
+    let holds = given.chain(applied).collect();
+    (order, holds)
 }
 
 #[cfg(test)]
