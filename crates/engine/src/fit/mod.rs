@@ -110,9 +110,9 @@ fn start(axis: &Axis) -> u64 {
 fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
     let limits = placement::limits(plan, card);
     let total = card.device.usable();
-    let mut search = |limit: Bytes| loop {
+    let mut search = |limit: Bytes, around: u64| loop {
         let start = steps.start(limit, MOST);
-        let found = search::largest(MOST, start, &mut |n| steps.inside(n, limit, total).is_some());
+        let found = search::largest(MOST, start, around, &mut |n| steps.inside(n, limit, total).is_some());
         if found.largest == 0 || steps.holds(found.largest) {
             steps.learn(found.largest, limit);
             let ends = found.largest > 0 && !steps.exists(found.largest + 1);
@@ -120,8 +120,8 @@ fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
             break (found, reserved, ends);
         }
     };
-    let (expected, reserved, ends) = search(limits.expected);
-    let (cautious, ..) = search(limits.cautious);
+    let (expected, reserved, ends) = search(limits.expected, search::AROUND);
+    let (cautious, ..) = search(limits.cautious, 0);
     let context = context::total(&card.context(plan)).expected;
     Cell {
         gpu: card.device.id.clone(),
@@ -132,7 +132,7 @@ fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
         device: if expected.largest > 0 { reserved + context } else { Bytes::ZERO },
         usable: limits.expected,
         capacity: card.device.total(),
-        monotone: expected.monotone && cautious.monotone,
+        monotone: expected.monotone,
         ends,
     }
 }

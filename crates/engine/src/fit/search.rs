@@ -12,8 +12,8 @@ pub(crate) struct Found {
     pub(crate) monotone: bool,
 }
 
-/// How far around the answer is looked.
-const AROUND: u64 = 2;
+/// How far around an answer is looked.
+pub(crate) const AROUND: u64 = 2;
 
 /// What is known before a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,9 @@ impl Start {
     }
 }
 
-/// Searches 1 to `most`. What is taken for granted is tried where the answer rests on it.
-pub(crate) fn largest(most: u64, start: Start, fits: &mut dyn FnMut(u64) -> bool) -> Found {
+/// Searches 1 to `most`. What is taken for granted is tried where the answer rests on it, and so are the numbers up to `around`
+/// of it.
+pub(crate) fn largest(most: u64, start: Start, around: u64, fits: &mut dyn FnMut(u64) -> bool) -> Found {
     if most == 0 {
         return Found { largest: 0, monotone: true };
     }
@@ -46,12 +47,12 @@ pub(crate) fn largest(most: u64, start: Start, fits: &mut dyn FnMut(u64) -> bool
         low = edge(most, Start::at(start.guess), fits);
     }
     let mut monotone = true;
-    for n in (low.saturating_add(2)..=low.saturating_add(1 + AROUND)).filter(|n| *n <= most) {
+    for n in (low.saturating_add(2)..=low.saturating_add(1 + around)).filter(|n| *n <= most) {
         if fits(n) {
             (low, monotone) = (n, false);
         }
     }
-    for n in (low.saturating_sub(AROUND)..low).filter(|n| *n > 0) {
+    for n in (low.saturating_sub(around)..low).filter(|n| *n > 0) {
         monotone &= fits(n);
     }
     Found { largest: low, monotone }
@@ -104,7 +105,7 @@ mod tests {
         for most in [1, 7, 1000, u64::MAX - 1] {
             for answer in [0, 1, 2, 37, 640, 1000] {
                 for guess in [0, 1, 36, 38, 5_000, u64::MAX] {
-                    let found = largest(most, Start::at(guess), &mut |n| n <= answer);
+                    let found = largest(most, Start::at(guess), AROUND, &mut |n| n <= answer);
                     assert_eq!(found, Found { largest: answer.min(most), monotone: true }, "{most} {guess}");
                 }
             }
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn a_good_guess_takes_few_trials() {
         let mut tried = std::collections::BTreeSet::new();
-        largest(1 << 24, Start::at(1010), &mut |n| {
+        largest(1 << 24, Start::at(1010), AROUND, &mut |n| {
             tried.insert(n);
             n <= 1000
         });
@@ -125,16 +126,16 @@ mod tests {
     fn what_is_taken_for_granted_is_tried() {
         for (low, high) in [(0, 37), (900, 2_000), (640, 641), (36, 39), (0, 1), (2_000, 3_000)] {
             let start = Start { low, high, guess: 500, stride: 1 };
-            let found = largest(1 << 24, start, &mut |n| n <= 640);
+            let found = largest(1 << 24, start, AROUND, &mut |n| n <= 640);
             assert_eq!(found, Found { largest: 640, monotone: true }, "{low} {high}");
         }
     }
 
     #[test]
     fn a_hole_beside_the_answer_is_told() {
-        let above = largest(100, Start::at(10), &mut |n| n <= 12 || n == 14);
+        let above = largest(100, Start::at(10), AROUND, &mut |n| n <= 12 || n == 14);
         assert_eq!(above, Found { largest: 14, monotone: false });
-        let below = largest(100, Start::at(10), &mut |n| n <= 12 && n != 11);
+        let below = largest(100, Start::at(10), AROUND, &mut |n| n <= 12 && n != 11);
         assert_eq!(below, Found { largest: 12, monotone: false });
     }
 }
