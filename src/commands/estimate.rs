@@ -13,8 +13,8 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
     let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts)?;
     let other = step.elsewhere()?;
     if let Some(life) = args.life.life() {
-        let (scenario, warnings) = scenario(args, &life, &step).map_err(|f| *f)?;
-        step.estimate.warnings.extend(warnings);
+        let scenario = scenario(args, &life, &step).map_err(|f| *f)?;
+        step.estimate.warnings.extend(scenario.warning());
         step.estimate.scenario = Some(scenario);
     }
     let estimate = &step.estimate;
@@ -37,8 +37,8 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
     Ok(Finding::fine_if(step.fits()))
 }
 
-/// The parts of the process around the step, with a warning where another part than the step is the largest.
-fn scenario(args: &EstimateArgs, life: &Life, step: &Step) -> Result<(Scenario, Vec<String>), Box<Failure>> {
+/// The parts of the process around the step.
+fn scenario(args: &EstimateArgs, life: &Life, step: &Step) -> Result<Scenario, Box<Failure>> {
     let trained = args.life.with.iter().map(|path| (path, step.plan.mode));
     let frozen = args.life.with_frozen.iter().map(|path| (path, Mode::Infer));
     let mut others = Vec::new();
@@ -62,13 +62,5 @@ fn scenario(args: &EstimateArgs, life: &Life, step: &Step) -> Result<(Scenario, 
         .model
         .scenario(&step.binding, &step.plan, life, &companions)
         .map_err(|problems| Box::new(Failure::of_file(&args.model.file.display().to_string(), problems)))?;
-    let own = scenario.stretches.iter().position(|s| matches!(&*s.name, "train step" | "inference"));
-    let warnings = match scenario.largest() {
-        Some(largest) if Some(scenario.worst) != own => vec![format!(
-            "the process holds the most in {}, not in the step that the tables below are about",
-            largest.name
-        )],
-        _ => Vec::new(),
-    };
-    Ok((scenario, warnings))
+    Ok(scenario)
 }

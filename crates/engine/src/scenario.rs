@@ -57,6 +57,10 @@ pub struct Stretch {
     pub allocated: Bytes,
 }
 
+/// What the step itself is called.
+const TRAINING: &str = "train step";
+const INFERENCE: &str = "inference";
+
 /// All parts of the process, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scenario {
@@ -70,6 +74,13 @@ impl Scenario {
     /// The largest part.
     pub fn largest(&self) -> Option<&Stretch> {
         self.stretches.get(self.worst)
+    }
+
+    /// What to say beside an estimate of the step, where another part is the largest.
+    pub fn warning(&self) -> Option<String> {
+        let largest = self.largest().filter(|s| !matches!(&*s.name, TRAINING | INFERENCE))?;
+        let name = &largest.name;
+        Some(format!("the process holds the most in {name}, not in the step that the tables below are about"))
     }
 }
 
@@ -200,7 +211,7 @@ impl Model {
         if training {
             add("optimizer state".into(), own.at_rest() + beside);
         }
-        let name = if training { "train step" } else { "inference" };
+        let name = if training { TRAINING } else { INFERENCE };
         let ahead = life.ahead(plan);
         add(name.into(), own.peak + beside + times(own.batch, ahead));
         let infer = Plan { mode: Mode::Infer, ..plan.clone() };

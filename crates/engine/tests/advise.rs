@@ -32,7 +32,7 @@ fn a_step_that_is_too_large_gets_changes_that_make_it_fit() {
     let model = model("resnet50.ts_train");
     let (plan, card) = (Plan::default(), Card::find("rtx-3060").unwrap());
     let advice = advise(&model, &batch(192), &plan, &card).unwrap();
-    assert_eq!((advice.now.verdict, advice.batch), (Verdict::DoesNotFit, Some(192)));
+    assert_eq!((advice.now.verdict, advice.before.batch), (Verdict::DoesNotFit, Some(192)));
     let change = |name: &str| advice.changes.iter().find(|c| c.name == name).unwrap();
     // The number is that of the changed plan, not a rule of thumb.
     let mixed = Plan { precision: Precision::MixedBf16, ..plan.clone() };

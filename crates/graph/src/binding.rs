@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The numbers that a user gives to what a model leaves open.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Binding {
     /// Symbols by name: `batch=8`, `seq=512`.
     pub symbols: BTreeMap<String, u64>,

@@ -5,9 +5,10 @@ use crate::text::style::{self, GOOD, HEAD, NOTE, WARN};
 use crate::text::table::{Column, Table, printable};
 use crate::words;
 use memfit_engine::Verdict;
-use memfit_engine::advise::{Advice, Outcome};
+use memfit_engine::advise::{Advice, Outcome, Situation};
 use memfit_graph::Bytes;
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -38,6 +39,7 @@ struct Entry<'a> {
     saving_bytes: i64,
     for_others: bool,
     result: Result<'a>,
+    plan: Map<String, Value>,
     snippet: &'a str,
 }
 
@@ -45,6 +47,7 @@ struct Entry<'a> {
 struct Set<'a> {
     changes: Vec<Part<'a>>,
     result: Result<'a>,
+    plan: Map<String, Value>,
 }
 
 #[derive(Serialize)]
@@ -74,16 +77,18 @@ pub fn json(model: &str, advice: &Advice, warnings: &[String]) -> String {
         saving_bytes: change.saving,
         for_others: change.for_others,
         result: result(&change.outcome),
+        plan: changed(&advice.before, &change.after),
         snippet: &change.snippet,
     });
     let combination = advice.combination.as_ref().map(|c| Set {
         changes: c.parts.iter().map(|(name, title, snippet)| Part { name, title, snippet }).collect(),
         result: result(&c.outcome),
+        plan: changed(&advice.before, &c.after),
     });
     to_text(&Document {
         model,
-        gpu: &advice.gpu,
-        batch_size: advice.batch,
+        gpu: &advice.before.card.device.id,
+        batch_size: advice.before.batch,
         now: result(&advice.now),
         changes: changes.collect(),
         combination,
@@ -91,11 +96,39 @@ pub fn json(model: &str, advice: &Advice, warnings: &[String]) -> String {
     })
 }
 
+/// The parts of a plan that differ after a change, under the keys that a plan in JSON has.
+fn changed(before: &Situation, after: &Situation) -> Map<String, Value> {
+    let (before, mut after) = (plan(before), plan(after));
+    after.retain(|key, value| before.get(key) != Some(value));
+    after
+}
+
+fn plan(s: &Situation) -> Map<String, Value> {
+    // Plain data always becomes an object.
+    let mut plan = match serde_json::to_value(crate::json::plan(&s.plan, s.batch)) {
+        Ok(Value::Object(plan)) => plan,
+        _ => Map::new(),
+    };
+    plan.insert("set".into(), json!(s.binding.symbols));
+    plan.insert("input".into(), json!(s.binding.shapes));
+    plan.insert("other_processes_bytes".into(), json!(s.card.other_processes.0));
+    plan.insert("display".into(), json!(s.card.display));
+    plan.insert("validation_batch".into(), json!(s.life.validation_batch));
+    plan.insert("prefetch_to_device".into(), json!(s.life.prefetch));
+    plan.insert("predict_batches".into(), json!(s.life.predict_batches));
+    plan.insert("stale_models".into(), json!(s.life.stale_models));
+    plan
+}
+
 /// The advice as text; `code` shows the lines of every change, not only of those that are needed.
 pub fn text(model: &str, advice: &Advice, warnings: &[String], code: bool, width: usize) -> String {
     let width = width.max(60);
-    let batch = advice.batch.map_or_else(String::new, |n| format!(" · batch {n}"));
-    let mut out = format!("{HEAD}{}{HEAD:#}{batch} · {}\n\n", printable(model), printable(&advice.gpu));
+    let batch = advice.before.batch.map_or_else(String::new, |n| format!(" · batch {n}"));
+    let mut out = format!(
+        "{HEAD}{}{HEAD:#}{batch} · {}\n\n",
+        printable(model),
+        printable(&advice.before.card.device.id)
+    );
     let now = &advice.now;
     out.push_str(&format!(
         "as it is: {}, {} wanted of {} usable\n\n",
@@ -163,7 +196,10 @@ fn signed(bytes: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memfit_engine::{Life, Plan};
     use memfit_engine::advise::{Advised, Combination};
+    use memfit_engine::devices::Card;
+    use memfit_graph::Binding;
 
     fn outcome(mib: u64, verdict: Verdict) -> Outcome {
         let reserved = Bytes::mib(mib);
@@ -176,6 +212,13 @@ mod tests {
         }
     }
 
+    fn situation(batch: u64) -> Situation {
+        let plan = Plan { accumulate: u32::try_from(64 / batch).unwrap(), ..Plan::default() };
+        let binding = Binding { batch: Some(batch), ..Binding::default() };
+        let card = Card::find("rtx-3060").unwrap();
+        Situation { plan, binding, batch: Some(batch), card, life: Life::default(), release: None }
+    }
+
     fn advice() -> Advice {
         let change = |name, title: &str, saving, outcome| Advised {
             for_others: false,
@@ -186,11 +229,11 @@ mod tests {
             outcome,
             saving,
             snippet: "for x in loader:\n    step(x)".into(),
+            after: situation(32),
         };
         let half = outcome(7_000, Verdict::Fits);
         Advice {
-            gpu: "rtx-3060".into(),
-            batch: Some(64),
+            before: situation(64),
             now: outcome(14_000, Verdict::DoesNotFit),
             changes: vec![
                 change("accumulate", "2 micro-batches of 32 a step", 7_000 << 20, half),
@@ -199,6 +242,7 @@ mod tests {
             combination: Some(Combination {
                 parts: vec![("accumulate", "2 micro-batches of 32 a step".into(), "step()".into())],
                 outcome: half,
+                after: situation(32),
             }),
         }
     }
@@ -225,10 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn json_has_exact_bytes() {
-        let json: serde_json::Value = serde_json::from_str(&json("resnet50", &advice(), &[])).unwrap();
+    fn json_has_exact_bytes_and_says_how_the_plan_changes() {
+        let json: Value = serde_json::from_str(&super::json("resnet50", &advice(), &[])).unwrap();
         assert_eq!(json["changes"][0]["saving_bytes"], 7_000_u64 << 20);
         assert_eq!(json["changes"][1]["result"]["verdict"], "does-not-fit");
         assert_eq!(json["combination"]["changes"][0]["name"], "accumulate");
+        assert_eq!(json["changes"][0]["plan"], json!({"batch_size": 32, "accumulate": 2}));
     }
 }

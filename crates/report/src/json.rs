@@ -82,7 +82,7 @@ struct Model<'a> {
 }
 
 #[derive(Serialize)]
-struct Plan<'a> {
+pub(crate) struct Plan<'a> {
     batch_size: Option<u64>,
     framework: &'static str,
     precision: &'static str,
@@ -225,7 +225,7 @@ struct Tensor<'a> {
 }
 
 pub(crate) fn document(e: &Estimate) -> Document<'_> {
-    let (m, p, peak) = (&e.model, &e.plan, &e.peak);
+    let (m, peak) = (&e.model, &e.peak);
     Document {
         schema_version: SCHEMA_VERSION,
         tool: TOOL,
@@ -260,7 +260,7 @@ pub(crate) fn document(e: &Estimate) -> Document<'_> {
     }
 }
 
-fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_> {
+pub(crate) fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_> {
     Plan {
         batch_size,
         framework: words::framework(p.framework),

@@ -108,7 +108,7 @@ pub(crate) fn verdict_in_words(v: Verdict) -> &'static str {
     }
 }
 
-pub(crate) fn category(c: Category) -> &'static str {
+pub(crate) const fn category(c: Category) -> &'static str {
     match c {
         Category::Parameter => "parameters",
         Category::Buffer => "buffers",
@@ -131,12 +131,26 @@ pub(crate) fn category_key(c: Category) -> &'static str {
     }
 }
 
-/// All parts of a peak with their names, in the order in which they are shown; they re-add to device bytes.
+/// What the parts of a peak are called, in the order in which they are shown: the categories of
+/// [`Breakdown::categories`], then what the process holds beyond its tensors.
+pub const PARTS: [&str; 11] = [
+    category(Category::Parameter),
+    category(Category::Buffer),
+    category(Category::Gradient),
+    category(Category::OptimizerState),
+    category(Category::Activation),
+    category(Category::ActivationGradient),
+    category(Category::Workspace),
+    category(Category::Input),
+    category(Category::Transient),
+    "allocator slack",
+    "driver and libraries",
+];
+
+/// All parts of a peak with their names; they re-add to device bytes.
 pub(crate) fn parts(b: &Breakdown) -> Vec<(&'static str, Bytes)> {
-    let mut parts: Vec<_> = b.categories().into_iter().map(|(c, bytes)| (category(c), bytes)).collect();
-    parts.push(("allocator slack", b.allocator));
-    parts.push(("driver and libraries", b.context));
-    parts
+    let categories = b.categories().map(|(_, bytes)| bytes);
+    PARTS.into_iter().zip(categories.into_iter().chain([b.allocator, b.context])).collect()
 }
 
 /// The plan in one line: `train · pytorch · fp32 · adam (foreach) · batch 32`, then whatever differs from the default.
@@ -179,4 +193,15 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     );
     parts.extend(a.memory_limit.map(|b| format!("at most {b}")));
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_in_the_order_of_the_categories() {
+        let names = Breakdown::default().categories().map(|(c, _)| category(c));
+        assert_eq!(PARTS[..names.len()], names);
+    }
 }

@@ -85,15 +85,21 @@ pub struct Around {
     pub release: Option<Release>,
 }
 
-/// What is asked about.
-#[derive(Clone, Debug)]
-struct Situation {
-    plan: Plan,
-    binding: Binding,
-    batch: Option<u64>,
-    card: Card,
-    life: Life,
-    release: Option<Release>,
+/// What is asked about, and what it is after a change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Situation {
+    /// How the model is trained.
+    pub plan: Plan,
+    /// The sizes that the model leaves open.
+    pub binding: Binding,
+    /// The batch size, where there is one.
+    pub batch: Option<u64>,
+    /// The card, and what else is on it.
+    pub card: Card,
+    /// What else happens in the process.
+    pub life: Life,
+    /// The framework's release.
+    pub release: Option<Release>,
 }
 
 impl Situation {
@@ -125,7 +131,7 @@ pub struct Outcome {
 }
 
 /// One change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Advised {
     /// A word for it.
     pub name: &'static str,
@@ -143,24 +149,26 @@ pub struct Advised {
     pub saving: i64,
     /// The code that does it.
     pub snippet: String,
+    /// The situation after it.
+    pub after: Situation,
 }
 
 /// Changes that fit together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Combination {
     /// Name, what is done, and the code.
     pub parts: Vec<(&'static str, String, String)>,
     /// What they come to.
     pub outcome: Outcome,
+    /// The situation after all of them.
+    pub after: Situation,
 }
 
 /// All there is to say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
-    /// The card.
-    pub gpu: String,
-    /// The batch size, where there is one.
-    pub batch: Option<u64>,
+    /// What is asked about.
+    pub before: Situation,
     /// As it is.
     pub now: Outcome,
     /// Each change alone, the most useful first.
@@ -200,7 +208,7 @@ pub fn advise(
     let combination =
         (outcome.verdict != Verdict::Fits).then(|| search::smallest(model, &now, ALL)).flatten();
     let combination = combination.filter(|c| c.outcome.verdict > outcome.verdict);
-    Ok(Advice { gpu: card.device.id.clone(), batch, now: outcome, changes, combination })
+    Ok(Advice { before: now, now: outcome, changes, combination })
 }
 
 /// The gentlest level that helps to fit, else the one that saves most.
@@ -226,16 +234,8 @@ fn alone(model: &Model, change: &Change, now: &Situation, before: &Outcome) -> O
         return None;
     }
     let Change { name, effort, cost, .. } = *change;
-    Some(Advised {
-        name,
-        title: level.title,
-        cost,
-        effort,
-        outcome,
-        for_others,
-        saving,
-        snippet: level.snippet,
-    })
+    let Level { title, snippet, situation: after } = level;
+    Some(Advised { name, title, cost, effort, outcome, for_others, saving, snippet, after })
 }
 
 /// What the step needs less, and the card has more.

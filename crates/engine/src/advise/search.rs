@@ -56,7 +56,7 @@ fn try_set(model: &Model, now: &Situation, changes: &[&Change], runs: &mut usize
         }
         let mut parts = parts.clone();
         parts.push((last.name, level.title, level.snippet));
-        let found = Combination { parts, outcome };
+        let found = Combination { parts, outcome, after: level.situation };
         if outcome.verdict == Verdict::Fits {
             return Some(found);
         }

@@ -114,8 +114,9 @@ impl Axis {
                         *dim = n;
                     }
                 }
-                if let Some(symbol) = symbol {
-                    binding.symbols.insert(symbol, n);
+                // Where the symbol has no size of its own, the batch is its size.
+                if let Some(size) = symbol.and_then(|symbol| binding.symbols.get_mut(&symbol)) {
+                    *size = n;
                 }
             }
             Axis::Symbol(name) => {
