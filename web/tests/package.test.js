@@ -20,6 +20,13 @@ test("in Node, a path and bytes give the command line's JSON", async () => {
   const search = { gpus: ["rtx-3060", "t4"], precisions: ["fp32", "mixed-fp16"] };
   const typed = command("fit", model(name), "--gpu", "rtx-3060,t4", "--precision", "fp32,mixed-fp16", "--format", "json");
   assert.equal(opened.fitJson({}, search), typed);
+  const much = { ...plan, batch_size: 512 };
+  const advised = ["-b", "512", ...flags.slice(2)];
+  assert.equal(opened.adviseJson(much), command("advise", model(name), ...advised, "--format", "json"));
+  // What a change makes of the plan is a plan.
+  const change = opened.advise(much).changes.find(({ result }) => result);
+  assert.equal(opened.estimate({ ...much, ...change.plan }).peak.device_bytes, change.result.device_bytes);
+  assert.throws(() => opened.advise({ batch_size: 4 }), /no card is named/);
   assert.equal(gpusJson(), command("gpus", "--format", "json"));
   const again = open(readFileSync(model(name)), name);
   assert.deepEqual(again.estimate(plan), JSON.parse(opened.estimateJson(plan)));
@@ -41,7 +48,7 @@ test("a failure lists its problems", async () => {
 
 test("types are declared for what is exported", () => {
   const types = readFileSync(join(folder, "memfit.d.ts"), "utf8");
-  for (const word of ["interface Estimate", "interface Plan", "class Model", "fit(", "gpus()"]) {
+  for (const word of ["interface Estimate", "interface Plan", "interface Advice", "class Model", "fit(", "advise(", "gpus()"]) {
     assert.ok(types.includes(word), word);
   }
 });

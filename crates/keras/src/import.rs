@@ -51,6 +51,17 @@ pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Proble
     })
 }
 
+/// The config with the version in it that a file keeps beside it.
+pub(crate) fn with_version(text: Text) -> Result<Vec<u8>, Problem> {
+    let Some(version) = text.version else { return Ok(text.json) };
+    let mut root = unwrap(parse(&text.json)?);
+    if let Value::Object(map) = &mut root {
+        map.insert("keras_version".into(), version.into());
+    }
+    // JSON that was read can be written.
+    Ok(serde_json::to_vec(&root).unwrap_or_default())
+}
+
 /// Whether a layer has this path, name or class, its package left out or not.
 fn is_named(key: &str, layers: &[LayerSummary]) -> bool {
     layers.iter().any(|l| {

@@ -84,6 +84,14 @@ pub fn import(bytes: &[u8], options: &Options) -> Result<Model, Vec<Problem>> {
     import_from(Cursor::new(bytes), options)
 }
 
+/// The config of a model by itself, with the version of Keras in it: as JSON it gives the same model as the file does.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn config_of<R: Read + Seek>(mut reader: R) -> Result<Vec<u8>, Problem> {
+    import::with_version(container::config(&mut reader)?)
+}
+
 /// Imports a model from a stream, reading its config alone.
 ///
 /// # Errors

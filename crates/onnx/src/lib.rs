@@ -26,6 +26,7 @@ mod wire;
 
 use memfit_graph::{Graph, Problem};
 use std::io::{Cursor, Read, Seek};
+use std::ops::Range;
 
 /// An imported model.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +43,8 @@ pub struct Model {
     pub operators: u64,
     /// What is odd but does no harm.
     pub warnings: Vec<Problem>,
+    /// The parts of the file that were read, ascending: with anything in the place of the rest it is the same model.
+    pub structure: Vec<Range<u64>>,
 }
 
 /// Imports a model from memory.
@@ -63,5 +66,7 @@ pub fn import_from<R: Read + Seek>(mut reader: R) -> Result<Model, Vec<Problem>>
         return Err(vec![Problem::new("file", format!("expected an ONNX model, found {what}")).hint(hint)]);
     }
     source.go(0).map_err(|fault| vec![fault.problem()])?;
-    model::import(&mut source)
+    source.forget();
+    let model = model::import(&mut source)?;
+    Ok(Model { structure: source.read(), ..model })
 }

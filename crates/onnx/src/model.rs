@@ -73,6 +73,7 @@ fn read(source: &mut Source<'_>, cx: &mut Import) -> Result<Model, Fault> {
         ir_version: outline.ir_version,
         operators,
         warnings: Vec::new(),
+        structure: Vec::new(),
     })
 }
 

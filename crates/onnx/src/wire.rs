@@ -6,6 +6,7 @@
 
 use memfit_graph::Problem;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
 
 /// A stream that can be read and moved in.
 pub(crate) trait ReadSeek: Read + Seek {}
@@ -17,6 +18,8 @@ pub(crate) struct Source<'a> {
     inner: BufReader<&'a mut dyn ReadSeek>,
     at: u64,
     len: u64,
+    /// What was read, in the order of reading.
+    read: Vec<Range<u64>>,
 }
 
 /// Why reading stopped.
@@ -54,7 +57,26 @@ impl<'a> Source<'a> {
         let ends = inner.seek(SeekFrom::End(0)).and_then(|len| inner.seek(SeekFrom::Start(0)).map(|_| len));
         let len = ends.map_err(|error| Fault::Io { at: 0, error })?;
         // Small enough that jumping from weight to weight reads little of what lies between.
-        Ok(Source { inner: BufReader::with_capacity(8 << 10, inner), at: 0, len })
+        Ok(Source { inner: BufReader::with_capacity(8 << 10, inner), at: 0, len, read: Vec::new() })
+    }
+
+    /// What was read since the beginning or since [`Source::forget`], ascending.
+    pub(crate) fn read(&self) -> Vec<Range<u64>> {
+        let mut read = self.read.clone();
+        read.sort_unstable_by_key(|range| range.start);
+        read.dedup_by(|next, last| {
+            let joins = next.start <= last.end;
+            if joins {
+                last.end = last.end.max(next.end);
+            }
+            joins
+        });
+        read
+    }
+
+    /// Forgets what was read.
+    pub(crate) fn forget(&mut self) {
+        self.read.clear();
     }
 
     /// The offset of the next byte.
@@ -96,6 +118,10 @@ impl<'a> Source<'a> {
             io::ErrorKind::UnexpectedEof => Fault::Truncated { len: self.len, needed },
             _ => Fault::Io { at: self.at, error },
         })?;
+        match self.read.last_mut() {
+            Some(last) if last.end == self.at => last.end = needed,
+            _ => self.read.push(self.at..needed),
+        }
         self.at = needed;
         Ok(())
     }

@@ -3,12 +3,9 @@
 //! Answers are the command line's JSON, as text (`estimateJson`) or parsed (`estimate`). A failure is an `Error` whose message
 //! lists all problems, with the problems one by one in its property `problems`.
 
-mod reader;
 mod types;
 
-pub use reader::Slices;
-
-use crate::{Opened, lines};
+use crate::{Opened, Slices, lines};
 use js_sys::{Array, Error, JSON, Object, Reflect};
 use memfit_graph::Problem;
 use wasm_bindgen::prelude::*;
@@ -117,6 +114,30 @@ impl Model {
         #[wasm_bindgen(unchecked_param_type = "Search | string")] search: JsValue,
     ) -> Result<JsValue, JsValue> {
         JSON::parse(&self.fit_json(plan, search)?)
+    }
+
+    /// What to change so that the step fits on the plan's card, as `memfit advise --format json` writes it.
+    ///
+    /// # Errors
+    /// All problems found.
+    #[wasm_bindgen(js_name = adviseJson)]
+    pub fn advise_json(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "Plan | string")] plan: JsValue,
+    ) -> Result<String, JsValue> {
+        self.0.advise_json(&text(&plan)?).map_err(|p| thrown(&p))
+    }
+
+    /// The same, parsed. A plan with a change's `plan` spread over it is the plan after the change.
+    ///
+    /// # Errors
+    /// All problems found.
+    #[wasm_bindgen(unchecked_return_type = "Advice")]
+    pub fn advise(
+        &self,
+        #[wasm_bindgen(unchecked_param_type = "Plan | string")] plan: JsValue,
+    ) -> Result<JsValue, JsValue> {
+        JSON::parse(&self.advise_json(plan)?)
     }
 
     /// Every tensor with its dtype and shape, as `memfit inspect --format json` writes it.

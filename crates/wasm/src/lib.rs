@@ -3,13 +3,18 @@
 //! There is no logic here. The same functions answer natively, which is how a check proves that both give the same bytes. With
 //! the feature `javascript` the crate is also what JavaScript calls: `open` a file through slices, then ask it.
 
+mod compact;
 #[cfg(feature = "javascript")]
 pub mod javascript;
 mod opened;
 mod request;
+#[cfg(feature = "slices")]
+mod slices;
 
 pub use opened::Opened;
 pub use request::{Asked, read as read_request, read_for as read_request_for};
+#[cfg(feature = "slices")]
+pub use slices::Slices;
 
 #[cfg(feature = "explain")]
 use memfit_engine::Estimate;

@@ -1,14 +1,17 @@
 //! A model that was opened once and is asked many times.
 
+use crate::compact::{self, Sparse};
 #[cfg(not(feature = "keras"))]
 use crate::request::Options;
 use crate::request::{self, Asked};
+use memfit_engine::advise::advise;
 use memfit_engine::{Estimate, Framework, Model, fit};
 use memfit_graph::{Problem, infer};
 #[cfg(feature = "keras")]
 use memfit_keras::Options;
 use memfit_report::{Inspection, inspect, json};
-use std::io::{Read, Seek};
+use std::io::{self, Read, Seek};
+use std::ops::Range;
 use std::path::Path;
 
 /// A model whose structure has been read; the file is not needed any more.
@@ -27,6 +30,8 @@ pub struct Opened {
     pub warnings: Vec<String>,
     /// The model itself.
     pub model: Model,
+    /// The parts of the file that say all this; none of a Keras file, whose config does.
+    structure: Vec<Range<u64>>,
 }
 
 impl Opened {
@@ -43,13 +48,25 @@ impl Opened {
     /// # Errors
     /// All problems of the file.
     pub fn read_with(
+        mut reader: impl Read + Seek,
+        file: Option<&str>,
+        options: &Options,
+    ) -> Result<Opened, Vec<Problem>> {
+        if compact::is_compact(&head(&mut reader)?) {
+            let bytes = compact::copy(&mut reader).map_err(unreadable)?;
+            return Opened::import(Sparse::new(bytes).map_err(|problem| vec![problem])?, file, options);
+        }
+        Opened::import(reader, file, options)
+    }
+
+    fn import(
         #[cfg_attr(not(feature = "keras"), allow(unused_mut))] mut reader: impl Read + Seek,
         file: Option<&str>,
         options: &Options,
     ) -> Result<Opened, Vec<Problem>> {
         let stem = file.and_then(|f| Path::new(f).file_stem()).map(|s| s.to_string_lossy().into_owned());
         #[cfg(feature = "keras")]
-        if is_keras(&mut reader)? {
+        if memfit_keras::is_keras(&head(&mut reader)?) {
             let imported = memfit_keras::import_from(reader, options)?;
             let name = stem.unwrap_or_else(|| imported.graph.name.clone());
             let operators = imported.graph.nodes.len() as u64;
@@ -60,6 +77,7 @@ impl Opened {
                 operators,
                 warnings: imported.warnings.iter().map(ToString::to_string).collect(),
                 model: Model::new(imported.graph, &name, "keras", operators),
+                structure: Vec::new(),
                 name,
             });
         }
@@ -74,8 +92,25 @@ impl Opened {
             operators: imported.operators,
             warnings: imported.warnings.iter().map(ToString::to_string).collect(),
             model: Model::new(imported.graph, &name, "onnx", imported.operators),
+            structure: imported.structure,
             name,
         })
+    }
+
+    /// The structure of the model by itself, without weights: opened, it gives the same model. `file` is the model's file.
+    ///
+    /// # Errors
+    /// When the file cannot be read any more.
+    pub fn compact(&self, mut file: impl Read + Seek) -> Result<Vec<u8>, Vec<Problem>> {
+        let head = head(&mut file)?;
+        if compact::is_compact(&head) {
+            return compact::copy(&mut file).map_err(unreadable);
+        }
+        #[cfg(feature = "keras")]
+        if memfit_keras::is_keras(&head) {
+            return memfit_keras::config_of(file).map_err(|problem| vec![problem]);
+        }
+        compact::write(&mut file, &self.structure).map_err(unreadable)
     }
 
     /// Whose rules apply where nobody says it.
@@ -91,6 +126,11 @@ impl Opened {
         let mut estimate = self.model.estimate_on(&asked.binding, &asked.plan, asked.card.as_ref())?;
         estimate.warnings.extend(self.warnings.iter().cloned());
         estimate.warnings.extend(asked.warnings.iter().cloned());
+        if let Some(life) = &asked.life {
+            let scenario = self.model.scenario(&asked.binding, &asked.plan, life, &[])?;
+            estimate.warnings.extend(scenario.warning());
+            estimate.scenario = Some(scenario);
+        }
         Ok(estimate)
     }
 
@@ -123,6 +163,19 @@ impl Opened {
         }))
     }
 
+    /// What to change so that the step fits on the plan's card, as `memfit advise --format json` writes it.
+    ///
+    /// # Errors
+    /// All problems found; no card in the plan is one.
+    pub fn advise_json(&self, plan: &str) -> Result<String, Vec<Problem>> {
+        let asked = request::read_for(plan, self.framework())?;
+        let Some(card) = &asked.card else {
+            return Err(vec![Problem::new("plan", "no card is named").hint("name it in `gpu`")]);
+        };
+        let advice = advise(&self.model, &asked.binding, &asked.plan, card)?;
+        Ok(memfit_report::advise::json(&self.name, &advice, &asked.warnings))
+    }
+
     /// Every tensor with its dtype and shape, as `memfit inspect --format json` writes it. Of the plan only sizes are read.
     ///
     /// # Errors
@@ -143,10 +196,52 @@ impl Opened {
     }
 }
 
-#[cfg(feature = "keras")]
-fn is_keras(reader: &mut (impl Read + Seek)) -> Result<bool, Vec<Problem>> {
+/// The first bytes of a file, which tell its format.
+fn head(reader: &mut (impl Read + Seek)) -> Result<Vec<u8>, Vec<Problem>> {
     let mut head = Vec::new();
-    let read = reader.by_ref().take(1024).read_to_end(&mut head).and_then(|_| reader.rewind());
-    read.map_err(|error| vec![Problem::new("file", format!("cannot be read: {error}"))])?;
-    Ok(memfit_keras::is_keras(&head))
+    reader.rewind().map_err(unreadable)?;
+    reader.by_ref().take(1024).read_to_end(&mut head).map_err(unreadable)?;
+    reader.rewind().map_err(unreadable)?;
+    Ok(head)
+}
+
+fn unreadable(error: io::Error) -> Vec<Problem> {
+    vec![Problem::new("file", format!("cannot be read: {error}"))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// The structure of each file under a folder gives what the file gives, is smaller, and is its own structure.
+    fn same(folder: &str, endings: &[&str]) -> usize {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../").to_owned() + folder;
+        let mut files: Vec<_> =
+            fs::read_dir(folder).into_iter().flatten().map(|f| f.unwrap().path()).collect();
+        files.retain(|f| endings.iter().any(|e| f.extension().is_some_and(|x| x == *e)));
+        files.sort();
+        let mut count = 0;
+        for path in files.iter().step_by(3) {
+            let bytes = fs::read(path).unwrap();
+            let name = path.file_name().and_then(|n| n.to_str());
+            let Ok(opened) = Opened::read(io::Cursor::new(&bytes), name) else { continue };
+            let compact = opened.compact(io::Cursor::new(&bytes)).unwrap();
+            let again = Opened::read(io::Cursor::new(&compact), name).unwrap();
+            let plan = r#"{"batch_size": 4}"#;
+            assert_eq!(again.inspect_json(plan), opened.inspect_json(plan), "{}", path.display());
+            assert_eq!(again.estimate_json(plan), opened.estimate_json(plan), "{}", path.display());
+            assert_eq!(again.compact(io::Cursor::new(&compact)).unwrap(), compact);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn a_structure_gives_the_same_model() {
+        assert!(same("models", &["onnx"]) > 5);
+        if same("../shared/corpus/keras", &["keras", "h5", "json"]) == 0 {
+            println!("skipped: no Keras files beside this repository");
+        }
+    }
 }

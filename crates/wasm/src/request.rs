@@ -1,8 +1,9 @@
 //! A plan as a page sends it: the words of the JSON report, read back.
 
+use memfit_engine::allocators::AllocatorSettings;
 use memfit_engine::devices::Card;
 use memfit_engine::fit::Axis;
-use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};
+use memfit_engine::{Checkpoint, Framework, Life, Loss, Mode, OptimizerImpl, Plan, Precision};
 use memfit_graph::{Binding, Bytes, Problem};
 #[cfg(feature = "keras")]
 use memfit_keras::{Custom, Options};
@@ -69,8 +70,41 @@ struct Request {
     gpu: Option<String>,
     other_processes_bytes: Option<u64>,
     display: Option<bool>,
+    allocator: Option<AllocatorRequest>,
     allocator_conf: Option<String>,
+    cuda_malloc_async: Option<bool>,
     memory_growth: Option<bool>,
+    validation_batch: Option<u64>,
+    prefetch_to_device: Option<u32>,
+    predict_batches: Option<u32>,
+    stale_models: Option<u32>,
+}
+
+/// How the framework's allocator is set up, as an estimate shows it.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct AllocatorRequest {
+    expandable_segments: bool,
+    max_split_size_bytes: Option<u64>,
+    cuda_malloc_async: bool,
+    memory_growth: bool,
+    memory_fraction_thousandths: Option<u32>,
+    memory_limit_bytes: Option<u64>,
+}
+
+impl From<AllocatorRequest> for AllocatorSettings {
+    fn from(request: AllocatorRequest) -> AllocatorSettings {
+        let mut settings = AllocatorSettings {
+            cuda_malloc_async: request.cuda_malloc_async,
+            memory_growth: request.memory_growth,
+            memory_fraction: request.memory_fraction_thousandths,
+            memory_limit: request.memory_limit_bytes.map(Bytes),
+            ..AllocatorSettings::default()
+        };
+        settings.pytorch.expandable_segments = request.expandable_segments;
+        settings.pytorch.max_split_size = request.max_split_size_bytes.map(Bytes);
+        settings
+    }
 }
 
 /// Stands where a build reads no Keras files.
@@ -106,6 +140,8 @@ pub struct Asked {
     pub options: Options,
     /// The card that the step is judged on.
     pub card: Option<Card>,
+    /// What happens in the process beside the step, where that is said.
+    pub life: Option<Life>,
     /// What does nothing here.
     pub warnings: Vec<String>,
 }
@@ -154,7 +190,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         ema: request.ema.unwrap_or(d.ema),
         master_weights: request.master_weights.unwrap_or(d.master_weights),
         parallel: d.parallel,
-        allocator: d.allocator,
+        allocator: request.allocator.map(Into::into).unwrap_or_default(),
         cudnn_benchmark: request.cudnn_benchmark.unwrap_or(d.cudnn_benchmark),
         channels_last: request.channels_last.unwrap_or(d.channels_last),
         compute_capability: None,
@@ -168,7 +204,8 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
         tied_embeddings: request.tied_embeddings,
     };
-    plan.allocator.memory_growth = request.memory_growth.unwrap_or_default();
+    plan.allocator.cuda_malloc_async |= request.cuda_malloc_async.unwrap_or_default();
+    plan.allocator.memory_growth |= request.memory_growth.unwrap_or_default();
     if let Some(text) = request.allocator_conf {
         let applied = plan.allocator.pytorch.clone().apply(&text);
         plan.allocator.pytorch = applied.map_err(|e| vec![Problem::new("allocator_conf", e.to_string())])?;
@@ -178,8 +215,15 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         card.other_processes = request.other_processes_bytes.map_or(card.other_processes, Bytes);
         card.display |= request.display.unwrap_or_default();
     }
+    let life = Life {
+        validation_batch: request.validation_batch,
+        prefetch: request.prefetch_to_device.unwrap_or_default(),
+        predict_batches: request.predict_batches.unwrap_or_default(),
+        stale_models: request.stale_models.unwrap_or_default(),
+    };
+    let life = (life != Life::default()).then_some(life);
     let warnings = plan.settle(request.optimizer_impl.map(Into::into));
-    Ok(Asked { plan, binding, options, card, warnings })
+    Ok(Asked { plan, binding, options, card, life, warnings })
 }
 
 fn card(name: &str) -> Result<Card, Vec<Problem>> {

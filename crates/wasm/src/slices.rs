@@ -29,7 +29,11 @@ pub struct Slices {
     fetched: Vec<u8>,
     fetched_at: u64,
     next_fetch: u64,
+    told: Option<Told>,
 }
+
+/// Hears where the stream stands, and how long it is.
+type Told = Box<dyn FnMut(u64, u64)>;
 
 impl Slices {
     /// Takes bytes, a blob (in a worker), or an object with `size` and `read(offset, length)`.
@@ -57,7 +61,14 @@ impl Slices {
             };
             (Source::Custom(value, read), size(length)?)
         };
-        Ok(Slices { source, length, at: 0, fetched: Vec::new(), fetched_at: 0, next_fetch: LEAST })
+        let (fetched, fetched_at, next_fetch) = (Vec::new(), 0, LEAST);
+        Ok(Slices { source, length, at: 0, fetched, fetched_at, next_fetch, told: None })
+    }
+
+    /// Tells at each fetch how far it is: disks can be slow.
+    #[must_use]
+    pub fn telling(self, told: impl FnMut(u64, u64) + 'static) -> Slices {
+        Slices { told: Some(Box::new(told)), ..self }
     }
 
     /// Fetches the slice that begins where the stream stands.
@@ -65,6 +76,9 @@ impl Slices {
         let reads_on = self.fetched_at + self.fetched.len() as u64 == self.at;
         self.next_fetch = if reads_on { (self.next_fetch * 2).min(MOST) } else { LEAST };
         let end = self.length.min(self.at.saturating_add(self.next_fetch));
+        if let Some(told) = &mut self.told {
+            told(self.at, self.length);
+        }
         let slice = self.slice(self.at, end).map_err(|error| {
             let message = error.dyn_ref::<js_sys::Error>().map(|e| String::from(e.message()));
             io::Error::other(message.unwrap_or_else(|| "the file cannot be read any more".into()))

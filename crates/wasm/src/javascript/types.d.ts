@@ -29,6 +29,9 @@ export interface Plan {
   loss?: "auto" | "cross-entropy" | "mse" | "bce" | "none";
   ema?: boolean;
   master_weights?: boolean;
+  cudnn_benchmark?: boolean;
+  autocast_backward?: boolean;
+  composed_attention?: boolean;
   assume_batchnorm?: boolean;
   /** Whether the output layer shares the embedding's matrix, where an inference export shows two. */
   tied_embeddings?: boolean;
@@ -41,10 +44,29 @@ export interface Plan {
   other_processes_bytes?: number;
   /** It drives a display too. */
   display?: boolean;
+  /** The framework's allocator, as an estimate shows it. */
+  allocator?: {
+    expandable_segments?: boolean;
+    max_split_size_bytes?: number | null;
+    cuda_malloc_async?: boolean;
+    memory_growth?: boolean;
+    memory_fraction_thousandths?: number | null;
+    memory_limit_bytes?: number | null;
+  };
   /** What `PYTORCH_ALLOC_CONF` holds. */
   allocator_conf?: string;
+  /** CUDA's own pool in the framework's place. */
+  cuda_malloc_async?: boolean;
   /** TensorFlow's memory growth. */
   memory_growth?: boolean;
+  /** Validation runs between steps, with this batch size. */
+  validation_batch?: number;
+  /** Batches that a pipeline puts on the device ahead of their step. */
+  prefetch_to_device?: number;
+  /** Batches whose predictions are all kept on the device. */
+  predict_batches?: number;
+  /** Models of earlier runs that are still alive. */
+  stale_models?: number;
   /** What a Keras file does not say of a custom layer, by name or class. */
   layer?: Record<string, { shape?: number[]; params?: number; state?: number }>;
 }
@@ -87,7 +109,7 @@ export interface Estimate {
     buffers: number;
     operators: number;
   };
-  plan: Required<Omit<Plan, "batch_size" | "set" | "input" | "gpu" | "other_processes_bytes" | "display" | "allocator_conf" | "memory_growth" | "layer">> & { batch_size: number | null };
+  plan: Required<Omit<Plan, "batch_size" | "set" | "input" | "gpu" | "other_processes_bytes" | "display" | "allocator" | "allocator_conf" | "cuda_malloc_async" | "memory_growth" | "validation_batch" | "prefetch_to_device" | "predict_batches" | "stale_models" | "layer">> & Pick<Plan, "allocator"> & { batch_size: number | null };
   peak: {
     allocated_bytes: number;
     reserved_bytes: number;
@@ -105,8 +127,10 @@ export interface Estimate {
     capacity_bytes: number;
     usable_bytes: number;
     headroom_bytes: number;
-    verdict: "fits" | "tight" | "does-not-fit";
+    verdict: Verdict;
   };
+  /** Where the plan says what happens beside the step. */
+  scenario?: { worst: string; allocated_bytes: number; phases: { name: string; allocated_bytes: number }[] };
   layers: Layer[];
   largest: { name: string; layer: string; category: string; size_bytes: number }[];
   unknown: string[];
@@ -156,6 +180,42 @@ export interface Fits {
     model_ends: boolean;
   }[];
   smallest: { precision: Precision; optimizer: string; gpu: string }[];
+  warnings: string[];
+}
+
+export type Verdict = "fits" | "tight" | "does-not-fit";
+
+/** What a changed step comes to. */
+export interface Outcome {
+  device_bytes: number;
+  reserved_bytes: number;
+  usable_bytes: number;
+  verdict: Verdict;
+}
+
+/** `memfit advise --format json`. */
+export interface Advice {
+  model: string;
+  gpu: string;
+  batch_size: number | null;
+  now: Outcome;
+  /** Each change alone, the most useful first. */
+  changes: {
+    name: string;
+    title: string;
+    /** 1 is a setting, 2 a change of the training loop, 3 touches what is learnt. */
+    effort: number;
+    cost: string;
+    /** With `result`, null where it is not predicted. */
+    saving_bytes: number | null;
+    result: Outcome | null;
+    /** What differs in the plan: `{ ...plan, ...change.plan }` is the plan after the change. */
+    plan: Plan;
+    /** The code that does it. */
+    snippet: string;
+  }[];
+  /** The smallest set of changes that makes it fit. */
+  combination: { changes: { name: string; title: string; snippet: string }[]; result: Outcome; plan: Plan } | null;
   warnings: string[];
 }
 
