@@ -21,7 +21,15 @@ try {
 }
 
 if ("serviceWorker" in navigator && location.protocol !== "file:") {
-  navigator.serviceWorker.register("sw.js").catch(() => {
+  try {
+    await navigator.serviceWorker.register("sw.js");
+    const { active } = await navigator.serviceWorker.ready;
+    if (!navigator.connection?.saveData) {
+      const keep = () => active.postMessage("keep the rest");
+      if ("requestIdleCallback" in window) requestIdleCallback(keep, { timeout: 10_000 });
+      else setTimeout(keep, 3000);
+    }
+  } catch {
     // Without it the page works too, only not offline.
-  });
+  }
 }

@@ -1,6 +1,8 @@
-// Keeps the whole site, so that it works offline. VERSION and FILES are written by the build; a new build is a new version.
+// Keeps the whole site, so that it works offline. VERSION and the lists are written by the build; a new build is a new version.
 const VERSION = "development";
 const FILES = [];
+// What no first visit needs: the larger module, the examples. The page asks for it when it has nothing else to do.
+const LATER = [];
 
 self.addEventListener("install", (event) => {
   event.waitUntil(
@@ -16,6 +18,10 @@ self.addEventListener("activate", (event) => {
   );
 });
 
+self.addEventListener("message", (event) => {
+  if (event.data === "keep the rest") event.waitUntil(rest());
+});
+
 self.addEventListener("fetch", (event) => {
   if (event.request.method !== "GET" || new URL(event.request.url).origin !== self.location.origin) return;
   event.respondWith(
@@ -25,7 +31,14 @@ self.addEventListener("fetch", (event) => {
   );
 });
 
-// What was not needed at first (the larger module) is kept once it was.
+async function rest() {
+  const cache = await caches.open(VERSION);
+  for (const file of LATER) {
+    if (!(await cache.match(file))) await cache.add(file).catch(() => undefined);
+  }
+}
+
+// What is needed before the rest was kept is kept then.
 async function kept(request, response) {
   if (response.ok) {
     const cache = await caches.open(VERSION);

@@ -1,8 +1,22 @@
-// The larger module, for Keras files and logs. It is the same code with more in it, and loaded only when it is needed.
+// The larger module, for Keras files, logs, advice and documents. It is the same code with more in it, and loaded only when it is
+// needed. The first message brings it once a worker has compiled it.
 import init, { start_worker } from "./memfit_full.js";
 
-self.onmessage = async () => {
+async function compiled() {
+  const response = await fetch(new URL("memfit_full_bg.wasm", import.meta.url));
+  if (!response.ok) throw new Error(`${response.status}`);
+  const module = await WebAssembly.compile(await response.arrayBuffer());
+  self.postMessage(module);
+  return module;
+}
+
+self.onmessage = async (event) => {
   self.onmessage = null;
-  await init({ module_or_path: new URL("memfit_full_bg.wasm", import.meta.url) });
-  start_worker();
+  try {
+    await init({ module_or_path: event.data ?? (await compiled()) });
+    start_worker();
+  } catch (error) {
+    // The page hears of errors, not of rejected promises.
+    setTimeout(() => { throw error; });
+  }
 };

@@ -1,24 +1,11 @@
-//! What bytes are for: names, the class that colours each, and how sizes are written.
+//! What bytes are for: names (the reports'), the class that colours each, and how sizes are written.
 
 use memfit_engine::{Breakdown, Category};
 use memfit_graph::Bytes;
 
-/// All parts of a peak in the order in which they are drawn: what stays first, what comes and goes last.
-pub(crate) const NAMES: [&str; 11] = [
-    "parameters",
-    "buffers",
-    "gradients",
-    "optimizer state",
-    "activations",
-    "activation gradients",
-    "workspace",
-    "inputs",
-    "transients",
-    "allocator slack",
-    "driver and libraries",
-];
+pub(crate) use memfit_report::PARTS as NAMES;
 
-/// What each of them is, for people who do not know the word.
+/// What each of [`NAMES`] is, for people who do not know the word.
 pub(crate) const MEANINGS: [&str; 11] = [
     "trained values",
     "state that is not trained: running means, tables",

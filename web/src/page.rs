@@ -1,16 +1,20 @@
 //! The page: what it knows, what may happen to it, and what is asked of the worker then.
 
+mod answered;
 mod asking;
 pub(crate) mod browser;
 mod machine;
 mod reading;
+pub(crate) mod recent;
 mod view;
 
 use crate::client::Client;
 use crate::parts::matrix::Rows;
-use crate::protocol::{Answer, Ask, Details, Facts, Format, Head, Problem, Said};
-use crate::state::{Source, State};
+use crate::protocol::{Advice, Answer, Ask, Details, Facts, Format, Head, Problem};
+use crate::state::{Source, State, split};
 use browser::Timer;
+use recent::Recent;
+use serde_json::{Map, Value};
 use std::rc::Rc;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
@@ -31,10 +35,22 @@ pub(crate) enum Msg {
     File(web_sys::File),
     /// An example was chosen.
     Example(String),
-    /// Its bytes have come.
+    /// Its bytes have come, or those of a model that a link or the browser's storage has.
     Fetched(String, Result<JsValue, String>),
-    Answered(Box<Answer>),
+    /// A model that was kept is wanted.
+    Recent(String),
+    /// The models that were kept are to be forgotten.
+    Forgotten,
+    /// The structure of the open model, as text.
+    Packed(String, Option<String>),
+    Answered(Box<Answer>, JsValue),
     Edited(Edit),
+    /// Advice is wanted.
+    Advise,
+    /// A change is made: what it is called, and what differs in the plan.
+    Applied(String, Map<String, Value>),
+    /// The change is taken back.
+    Undone,
     /// Nothing has changed for a while.
     Quiet,
     /// The URL was changed by hand or by going back.
@@ -67,6 +83,14 @@ pub(crate) struct Pinned {
     pub(crate) head: Rc<Head>,
 }
 
+/// A change that was made, and what was before it.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Applied {
+    pub(crate) title: String,
+    pub(crate) before: State,
+    pub(crate) head: Rc<Head>,
+}
+
 /// The page.
 pub(crate) struct Page {
     client: Client,
@@ -80,6 +104,8 @@ pub(crate) struct Page {
     /// This machine's card.
     machine: Option<String>,
     opening: Option<String>,
+    /// How much of it has been read, in per cent.
+    read: u8,
     facts: Option<Rc<Facts>>,
     head: Option<Rc<Head>>,
     details: Option<Rc<Details>>,
@@ -90,6 +116,15 @@ pub(crate) struct Page {
     /// Whether the matrix is wanted, and its rows with the plan that they are for.
     matrix_wanted: bool,
     matrix: (String, Rc<Rows>),
+    /// Whether advice is wanted, and the advice with the plan that it is for.
+    advice_wanted: bool,
+    advice: Option<(String, Rc<Advice>)>,
+    applied: Option<Applied>,
+    recent: Rc<Vec<Recent>>,
+    /// The structure of the open model as text; none where it is not known or cannot be had.
+    packed: Option<Rc<str>>,
+    /// Whether the model came with a link, which then keeps it.
+    linked: bool,
     problems: Rc<Vec<Problem>>,
     selected: AttrValue,
     pinned: Option<Pinned>,
@@ -106,8 +141,8 @@ impl Component for Page {
 
     fn create(ctx: &Context<Self>) -> Page {
         let link = ctx.link().clone();
-        let client = Client::new(ctx.props().module.clone(), move |answer| {
-            link.send_message(Msg::Answered(Box::new(answer)))
+        let client = Client::new(ctx.props().module.clone(), move |answer, bytes| {
+            link.send_message(Msg::Answered(Box::new(answer), bytes));
         });
         let link = ctx.link().clone();
         let listeners = browser::listen(
@@ -124,6 +159,7 @@ impl Component for Page {
             took: 0.0,
             machine: None,
             opening: None,
+            read: 0,
             facts: None,
             head: None,
             details: None,
@@ -132,6 +168,12 @@ impl Component for Page {
             largest_asked: (0, String::new()),
             matrix_wanted: false,
             matrix: (String::new(), Rc::default()),
+            advice_wanted: false,
+            advice: None,
+            applied: None,
+            recent: Rc::new(recent::list()),
+            packed: None,
+            linked: false,
             problems: Rc::default(),
             selected: AttrValue::default(),
             pinned: None,
@@ -144,9 +186,7 @@ impl Component for Page {
             page.state.gpu = gpu;
         }
         ctx.link().send_future(async { Msg::Machine(machine::card().await) });
-        if let Source::Example(name) = page.state.source.clone() {
-            page.fetch(ctx, name);
-        }
+        page.open_source(ctx, true);
         page
     }
 
@@ -155,6 +195,7 @@ impl Component for Page {
             Msg::File(file) => {
                 self.state.source = Source::Own(file.name());
                 self.forget_sizes();
+                (self.packed, self.linked) = (None, false);
                 self.open(file.name(), file.into());
             }
             Msg::Example(name) => {
@@ -163,18 +204,51 @@ impl Component for Page {
                 self.fetch(ctx, name);
             }
             Msg::Fetched(name, Ok(bytes)) => self.open(name, bytes),
+            Msg::Recent(name) => {
+                self.state.source = Source::Own(name);
+                self.forget_sizes();
+                self.open_source(ctx, false);
+            }
+            Msg::Forgotten => {
+                recent::clear();
+                self.recent = Rc::default();
+            }
+            Msg::Packed(name, packed) => {
+                if self.state.source != Source::Own(name) {
+                    return false;
+                }
+                self.packed = packed.map(Rc::from);
+                self.remember();
+            }
             Msg::Fetched(name, Err(message)) => {
                 self.opening = None;
                 self.problems =
                     Rc::new(vec![Problem { place: name, op: String::new(), message, hint: None }]);
             }
-            Msg::Answered(answer) => return self.answered(ctx, *answer),
+            Msg::Answered(answer, bytes) => return self.answered(ctx, *answer, bytes),
             Msg::Edited(edit) => {
                 edit(&mut self.state);
+                self.applied = None;
                 self.changed(ctx);
             }
+            Msg::Advise => {
+                self.advice_wanted = true;
+                self.ask_advice();
+            }
+            Msg::Applied(title, change) => {
+                let Some(head) = self.head.clone() else { return false };
+                self.applied = Some(Applied { title, before: self.state.clone(), head });
+                self.state.apply(&change);
+                self.changed(ctx);
+            }
+            Msg::Undone => {
+                if let Some(applied) = self.applied.take() {
+                    self.state = applied.before;
+                    self.changed(ctx);
+                }
+            }
             Msg::Quiet => {
-                browser::set_fragment(&self.state.link());
+                self.write_link();
                 if self.state.gpu != State::default().gpu || browser::kept("gpu").is_some() {
                     browser::keep("gpu", &self.state.gpu);
                 }
@@ -240,10 +314,12 @@ impl Component for Page {
             }
             Msg::Theme => browser::toggle_theme(),
             Msg::Closed => {
+                self.client.close();
                 self.state.source = Source::None;
                 (self.facts, self.head, self.details, self.largest) = (None, None, None, None);
+                (self.applied, self.packed, self.linked) = (None, None, false);
                 self.problems = Rc::default();
-                browser::set_fragment(&self.state.link());
+                self.write_link();
             }
         }
         true
@@ -255,92 +331,32 @@ impl Component for Page {
 }
 
 impl Page {
+    /// Keeps the open model among the recent ones.
+    fn remember(&mut self) {
+        let (Source::Own(name), Some(facts), Some(packed)) = (&self.state.source, &self.facts, &self.packed)
+        else {
+            return;
+        };
+        let operators = memfit_report::amounts::grouped(facts.operators);
+        let what = format!("{} · {operators} operators", facts.format);
+        recent::put(Recent { name: name.clone(), what }, packed);
+        self.recent = Rc::new(recent::list());
+    }
+
     fn linked(&mut self, ctx: &Context<Self>) -> bool {
         let state = State::from_link(&browser::fragment());
-        if state == self.state {
+        let fragment = browser::fragment();
+        let brings = split(&fragment).1.filter(|p| self.packed.as_deref() != Some(p));
+        let other_model = state.source != self.state.source || brings.is_some();
+        if state == self.state && !other_model {
             return false;
         }
-        let other_model = state.source != self.state.source;
         self.state = state;
-        match self.state.source.clone() {
-            Source::Example(name) if other_model => self.fetch(ctx, name),
-            _ => self.changed(ctx),
+        if other_model {
+            self.open_source(ctx, true);
+        } else {
+            self.changed(ctx);
         }
         true
-    }
-
-    fn answered(&mut self, ctx: &Context<Self>, answer: Answer) -> bool {
-        let current = answer.generation == self.generation;
-        match answer.said {
-            Said::Ready => return false,
-            Said::Opened(facts) => {
-                self.opening = None;
-                self.took = answer.took;
-                (self.head, self.details, self.curve) = (None, None, Rc::default());
-                self.selected = AttrValue::default();
-                for symbol in &facts.symbols {
-                    self.state.set.entry(symbol.clone()).or_insert_with(|| usual_size(symbol));
-                }
-                self.state.set.retain(|name, _| facts.symbols.contains(name));
-                self.facts = Some(Rc::new(facts));
-                self.changed(ctx);
-            }
-            // While a slider moves, each answer that comes is newer than what is shown.
-            Said::Estimated(head) if answer.generation > self.shown || current => {
-                (self.shown, self.took) = (answer.generation, answer.took);
-                self.head = Some(Rc::new(*head));
-                self.problems = Rc::default();
-            }
-            Said::Detailed(details) if current => {
-                self.detailed = answer.generation;
-                self.details = Some(Rc::new(details));
-            }
-            Said::Largest(largest) if answer.generation == self.largest_asked.0 => {
-                self.largest = Some((self.largest_asked.1.clone(), largest));
-                self.ask_curve();
-            }
-            Said::Row { precision, sizes } if self.matrix.0 == self.any_card() => {
-                Rc::make_mut(&mut self.matrix.1).insert(precision, sizes);
-                self.ask_row();
-            }
-            Said::Curve(points) if current => {
-                self.curve = Rc::new(points);
-                self.ask_row();
-            }
-            Said::Explained(text) => self.explained = Some(text),
-            Said::Exported { format, text } => {
-                let name = self.facts.as_ref().map_or("model", |f| &f.name);
-                browser::download(name, format, &text);
-                return false;
-            }
-            Said::Failed(kind, problems) => {
-                if kind == 0 {
-                    self.opening = None;
-                    (self.facts, self.head, self.details) = (None, None, None);
-                } else if !current || kind > 1 {
-                    return false;
-                } else {
-                    (self.head, self.details, self.curve) = (None, None, Rc::default());
-                }
-                self.problems = Rc::new(problems);
-            }
-            Said::Estimated(_) | Said::Detailed(_) | Said::Largest(_) | Said::Row { .. } | Said::Curve(_) => {
-                return false;
-            }
-        }
-        true
-    }
-}
-
-/// A size to begin with for a named one that a file leaves open; it stands among the controls.
-fn usual_size(name: &str) -> u64 {
-    let name = name.to_ascii_lowercase();
-    let has = |words: &[&str]| words.iter().any(|w| name.contains(w));
-    if has(&["seq", "len", "time", "token"]) {
-        128
-    } else if has(&["height", "width", "size"]) || name == "h" || name == "w" {
-        224
-    } else {
-        16
     }
 }

@@ -1,5 +1,6 @@
 //! The parts of the page, one file each.
 
+pub(crate) mod advice;
 pub(crate) mod answer;
 pub(crate) mod bar;
 pub(crate) mod compare;

@@ -1,5 +1,9 @@
 //! What page and worker say to each other: JSON, with a file beside it where one is opened.
 
+mod advice;
+
+pub(crate) use advice::{Advice, Change, Outcome, Set};
+
 use serde::{Deserialize, Serialize};
 
 /// A question with the state of the page that it is about.
@@ -25,6 +29,10 @@ pub(crate) enum Ask {
     Row { plan: String, precision: String, gpus: Vec<String> },
     /// The peaks at these batch sizes.
     Curve { plan: String, batches: Vec<u64> },
+    /// What to change so that it fits.
+    Advise { plan: String },
+    /// The structure of the open model, by itself.
+    Compact,
     /// Why the run of a log died.
     Explain { log: String, plan: String },
     /// The result in one of the command line's formats.
@@ -35,15 +43,25 @@ pub(crate) enum Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Format {
     Json,
+    Markdown,
+    Html,
+    Svg,
+    /// Drawn by the page from the SVG.
+    Png,
 }
 
 impl Format {
-    pub(crate) const ALL: [Format; 1] = [Format::Json];
+    pub(crate) const ALL: [Format; 5] =
+        [Format::Json, Format::Markdown, Format::Html, Format::Svg, Format::Png];
 
     /// What it is called.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Format::Json => "JSON",
+            Format::Markdown => "Markdown",
+            Format::Html => "HTML",
+            Format::Svg => "SVG",
+            Format::Png => "PNG",
         }
     }
 
@@ -51,6 +69,10 @@ impl Format {
     pub(crate) fn file(self) -> (&'static str, &'static str) {
         match self {
             Format::Json => ("json", "application/json"),
+            Format::Markdown => ("md", "text/markdown"),
+            Format::Html => ("html", "text/html"),
+            Format::Svg => ("svg", "image/svg+xml"),
+            Format::Png => ("png", "image/png"),
         }
     }
 }
@@ -69,6 +91,8 @@ pub(crate) struct Answer {
 pub(crate) enum Said {
     /// The worker has started.
     Ready,
+    /// How much of a file has been passed, in per cent. The answer itself is still to come.
+    Reading(u8),
     Opened(Facts),
     Estimated(Box<Head>),
     Detailed(Details),
@@ -79,6 +103,9 @@ pub(crate) enum Said {
         sizes: Vec<u64>,
     },
     Curve(Vec<(u64, u64)>),
+    Advised(Advice),
+    /// The bytes come beside it.
+    Compacted,
     Explained(String),
     Exported {
         format: Format,
@@ -139,6 +166,8 @@ pub(crate) struct Head {
     pub(crate) saved: u64,
     pub(crate) fit: Option<Fit>,
     pub(crate) optimizer_impl: String,
+    /// The parts of the process beside the step, with what live tensors hold in each, where they were asked for.
+    pub(crate) stretches: Vec<(String, u64)>,
     pub(crate) unknown: Vec<String>,
     pub(crate) assumptions: Vec<String>,
     pub(crate) warnings: Vec<String>,
@@ -162,8 +191,9 @@ pub(crate) struct Fit {
     pub(crate) others: u64,
 }
 
-/// Whether it fits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether it fits; in JSON as the command line writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
     DoesNotFit,
     Tight,

@@ -1,9 +1,15 @@
 //! Everything that a user can choose, which is what the URL keeps.
 
+mod apply;
+mod flags;
 mod link;
 
+pub(crate) use apply::can_apply;
+pub(crate) use flags::{FLAGS, Where};
+pub(crate) use link::{MOST_STRUCTURE, split, with_structure};
+
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The words of each choice, as the JSON of a plan has them, with what they are called.
 pub(crate) const PRECISIONS: [(&str, &str); 5] = [
@@ -28,9 +34,6 @@ pub(crate) const LOSSES: [(&str, &str); 5] = [
     ("none", "mean of the output"),
 ];
 
-/// What `PYTORCH_ALLOC_CONF` holds for segments that grow.
-const EXPANDABLE: &str = "expandable_segments:True";
-
 /// Where the model comes from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Source {
@@ -50,12 +53,6 @@ pub(crate) struct State {
     pub(crate) gpu: String,
     /// What other processes hold of it, in MiB.
     pub(crate) others: u64,
-    /// Whether it drives a display too.
-    pub(crate) display: bool,
-    /// PyTorch's `expandable_segments`.
-    pub(crate) expandable: bool,
-    /// TensorFlow's memory growth.
-    pub(crate) growth: bool,
     /// Empty for that of the file's format.
     pub(crate) framework: String,
     pub(crate) batch: u64,
@@ -64,15 +61,14 @@ pub(crate) struct State {
     pub(crate) optimizer: String,
     /// Empty for the framework's own.
     pub(crate) optimizer_impl: String,
-    pub(crate) weight_decay: bool,
     pub(crate) accumulate: u32,
     pub(crate) checkpoint: String,
     pub(crate) freeze: Vec<String>,
-    pub(crate) keep_gradients: bool,
     pub(crate) loss: String,
-    pub(crate) ema: bool,
-    pub(crate) master_weights: bool,
-    pub(crate) assume_batchnorm: bool,
+    /// The batch size of validation between steps, where there is one.
+    pub(crate) validation: Option<u64>,
+    /// The words of those that are on.
+    pub(crate) flags: BTreeSet<&'static str>,
     /// Named sizes.
     pub(crate) set: BTreeMap<String, u64>,
     /// Whole input shapes.
@@ -85,24 +81,18 @@ impl Default for State {
             source: Source::None,
             gpu: "rtx-4090".into(),
             others: 0,
-            display: false,
-            expandable: false,
-            growth: false,
             framework: String::new(),
             batch: 32,
             precision: "fp32".into(),
             mode: "train".into(),
             optimizer: "adam".into(),
             optimizer_impl: String::new(),
-            weight_decay: false,
             accumulate: 1,
             checkpoint: "none".into(),
             freeze: Vec::new(),
-            keep_gradients: false,
             loss: "auto".into(),
-            ema: false,
-            master_weights: false,
-            assume_batchnorm: false,
+            validation: None,
+            flags: BTreeSet::new(),
             set: BTreeMap::new(),
             input: BTreeMap::new(),
         }
@@ -122,23 +112,19 @@ impl State {
         put("batch_size", json!(self.batch), true);
         put("gpu", json!(self.gpu), true);
         put("other_processes_bytes", json!(self.others.saturating_mul(1 << 20)), self.others > 0);
-        put("display", json!(true), self.display);
         put("framework", json!(self.framework), !self.framework.is_empty());
-        put("memory_growth", json!(true), self.growth);
-        put("allocator_conf", json!(EXPANDABLE), self.expandable);
         put("precision", json!(self.precision), self.precision != d.precision);
         put("mode", json!(self.mode), self.mode != d.mode);
         put("optimizer", json!(self.optimizer), self.optimizer != d.optimizer);
         put("optimizer_impl", json!(self.optimizer_impl), !self.optimizer_impl.is_empty());
-        put("weight_decay", json!(true), self.weight_decay);
         put("accumulate", json!(self.accumulate), self.accumulate != d.accumulate);
         put("checkpoint", json!(self.checkpoint), self.checkpoint != d.checkpoint);
         put("freeze", json!(self.freeze), !self.freeze.is_empty());
-        put("keep_gradients", json!(true), self.keep_gradients);
         put("loss", json!(self.loss), self.loss != d.loss);
-        put("ema", json!(true), self.ema);
-        put("master_weights", json!(true), self.master_weights);
-        put("assume_batchnorm", json!(true), self.assume_batchnorm);
+        put("validation_batch", json!(self.validation), self.validation.is_some());
+        for flag in self.flags() {
+            put(flag.key, serde_json::from_str(flag.value).unwrap_or_default(), true);
+        }
         put("set", json!(self.set), !self.set.is_empty());
         put("input", json!(self.input), !self.input.is_empty());
         Value::Object(plan).to_string()
@@ -150,11 +136,7 @@ impl State {
         let d = State::default();
         let mut flag = |name: &str, value: &str, differs: bool| {
             if differs {
-                words.push(if value.is_empty() {
-                    format!("--{name}")
-                } else {
-                    format!("--{name} {}", quoted(value))
-                });
+                words.push(format!("--{name} {}", quoted(value)));
             }
         };
         for (name, n) in &self.set {
@@ -165,25 +147,20 @@ impl State {
         }
         flag("gpu", &self.gpu, true);
         flag("other-processes", &format!("{}MiB", self.others), self.others > 0);
-        flag("display", "", self.display);
         flag("framework", &self.framework, !self.framework.is_empty());
-        flag("memory-growth", "", self.growth);
-        flag("allocator-conf", EXPANDABLE, self.expandable);
         flag("precision", &self.precision, self.precision != d.precision);
         flag("mode", &self.mode, self.mode != d.mode);
         flag("optimizer", &self.optimizer, self.optimizer != d.optimizer);
         flag("optimizer-impl", &self.optimizer_impl, !self.optimizer_impl.is_empty());
-        flag("weight-decay", "0.01", self.weight_decay);
         flag("accumulate", &self.accumulate.to_string(), self.accumulate != d.accumulate);
         flag("checkpoint", &self.checkpoint, self.checkpoint != d.checkpoint);
         for glob in &self.freeze {
             flag("freeze", glob, true);
         }
-        flag("keep-gradients", "", self.keep_gradients);
         flag("loss", &self.loss, self.loss != d.loss);
-        flag("ema", "", self.ema);
-        flag("master-weights", "", self.master_weights);
-        flag("assume-batchnorm", "", self.assume_batchnorm);
+        let validation = self.validation.map(|n| n.to_string()).unwrap_or_default();
+        flag("validation-batch", &validation, self.validation.is_some());
+        words.extend(self.flags().map(|flag| flag.typed.to_owned()));
         words.join(" ")
     }
 

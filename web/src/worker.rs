@@ -1,29 +1,30 @@
 //! The worker: takes questions one by one, asks the core, and sends answers back.
 
-use crate::categories::{PHASES, index, parts};
-use crate::protocol;
-use crate::protocol::{
-    Answer, Ask, Details, Facts, Format, Head, Input, Layer, Problem, Question, Said, Step, Tensor,
-};
+mod shown;
+
+use crate::protocol::{Advice, Answer, Ask, Format, Problem, Question, Said};
 use memfit_engine::devices::Card;
 use memfit_engine::fit::{self, Axis, Cell};
-use memfit_engine::{Category, Estimate, EventKind, Phase, Plan, Timeline, Verdict};
-use memfit_graph::{Bytes, Dim, batch_symbol};
-use memfit_report::json;
-use memfit_wasm::javascript::Slices;
-use memfit_wasm::{Asked, Opened, read_request_for};
+use memfit_engine::{Estimate, Plan};
+use memfit_wasm::{Asked, Opened, Slices, read_request_for};
+use shown::{details, facts, head};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 use web_sys::{DedicatedWorkerGlobalScope, MessageEvent};
 
-/// PyTorch's allocator rounds up to this; the timeline is drawn as it holds memory.
-const BLOCK: u64 = 512;
+/// How often it is said how far reading is, in milliseconds.
+const TELLS_EVERY_MS: f64 = 200.0;
 
 /// The place where questions are answered.
 #[derive(Default)]
 struct Desk {
+    /// Sends how far reading is.
+    telling: Option<Rc<dyn Fn(u8)>>,
     opened: Option<Opened>,
+    /// Its file, and what that is called.
+    file: Option<Slices>,
+    name: String,
     /// The last estimate with the plan it is for: its details are asked for right after it.
     last: Option<(String, Estimate)>,
 }
@@ -37,33 +38,61 @@ pub(crate) fn start() {
         let pair: js_sys::Array = event.data().unchecked_into();
         let text = pair.get(0).as_string().unwrap_or_default();
         let Ok(question) = serde_json::from_str::<Question>(&text) else { return };
-        let begin = js_sys::Date::now();
+        let begin = now(&answering);
+        let (scope, generation, last) = (answering.clone(), question.generation, std::cell::Cell::new(begin));
+        desk.borrow_mut().telling = Some(Rc::new(move |percent| {
+            if now(&scope) - last.get() > TELLS_EVERY_MS {
+                last.set(now(&scope));
+                send(
+                    &scope,
+                    Answer { generation, took: 0.0, said: Said::Reading(percent) },
+                    &JsValue::UNDEFINED,
+                );
+            }
+        }));
         let kind = question.ask.kind();
-        let said = desk.borrow_mut().answer(question.ask, pair.get(1));
+        let mut bytes = JsValue::UNDEFINED;
+        let said = desk.borrow_mut().answer(question.ask, pair.get(1), &mut bytes);
         let said = said.unwrap_or_else(|problems| Said::Failed(kind, problems));
-        send(&answering, Answer { generation: question.generation, took: js_sys::Date::now() - begin, said });
+        let took = now(&answering) - begin;
+        send(&answering, Answer { generation: question.generation, took, said }, &bytes);
     });
     scope.set_onmessage(Some(listen.as_ref().unchecked_ref()));
     listen.forget();
-    send(&scope, Answer { generation: 0, took: 0.0, said: Said::Ready });
+    send(&scope, Answer { generation: 0, took: 0.0, said: Said::Ready }, &JsValue::UNDEFINED);
 }
 
-fn send(scope: &DedicatedWorkerGlobalScope, answer: Answer) {
-    // The answers are plain data, which always becomes JSON, and text can always be posted.
+fn percent(part: u64, whole: u64) -> u8 {
+    u8::try_from(u128::from(part) * 100 / u128::from(whole.max(1))).unwrap_or(100)
+}
+
+/// Milliseconds since the worker began.
+fn now(scope: &DedicatedWorkerGlobalScope) -> f64 {
+    scope.performance().map_or(0.0, |clock| clock.now())
+}
+
+fn send(scope: &DedicatedWorkerGlobalScope, answer: Answer, bytes: &JsValue) {
+    // The answers are plain data, which always becomes JSON, and text and bytes can always be posted.
     if let Ok(text) = serde_json::to_string(&answer) {
-        let _ = scope.post_message(&text.into());
+        let _ = scope.post_message(&js_sys::Array::of2(&text.into(), bytes));
     }
 }
 
 impl Desk {
-    fn answer(&mut self, ask: Ask, file: JsValue) -> Result<Said, Vec<Problem>> {
+    /// What is said; bytes that come beside it are put into `bytes`.
+    fn answer(&mut self, ask: Ask, file: JsValue, bytes: &mut JsValue) -> Result<Said, Vec<Problem>> {
         Ok(match ask {
             Ask::Open { file: name } => {
-                (self.opened, self.last) = (None, None);
-                let slices = Slices::new(file).map_err(|e| vec![thrown(&name, &e)])?;
-                let opened = Opened::read(slices, Some(&name)).map_err(shown)?;
+                *self = Desk { telling: self.telling.take(), ..Desk::default() };
+                let mut slices = Slices::new(file).map_err(|e| vec![thrown(&name, &e)])?;
+                if let Some(telling) = self.telling.clone() {
+                    slices = slices.telling(move |at, of| telling(percent(at, of)));
+                }
+                let opened = Opened::read(&mut slices, Some(&name)).map_err(plain)?;
                 let facts = facts(&opened);
+                self.file = Some(slices);
                 self.opened = Some(opened);
+                self.name = name;
                 Said::Opened(facts)
             }
             Ask::Estimate { plan } => Said::Estimated(Box::new(head(self.estimate(&plan)?))),
@@ -76,11 +105,13 @@ impl Desk {
             Ask::Curve { plan, batches } => Said::Curve(self.curve(&plan, &batches)?),
             Ask::Explain { log, plan } => Said::Explained(self.explain(&log, &plan)),
             Ask::Export { plan, format } => {
-                let estimate = self.estimate(&plan)?;
-                let text = match format {
-                    Format::Json => json::estimate(estimate),
-                };
-                Said::Exported { format, text }
+                self.estimate(&plan)?;
+                Said::Exported { format, text: self.document(format) }
+            }
+            Ask::Advise { plan } => Said::Advised(self.advise(&plan)?),
+            Ask::Compact => {
+                *bytes = js_sys::Uint8Array::from(&self.compact()?[..]).into();
+                Said::Compacted
             }
         })
     }
@@ -105,21 +136,42 @@ impl Desk {
         )
     }
 
-    /// The client asks the larger module.
-    #[cfg(not(feature = "full"))]
-    fn explain(&self, _: &str, _: &str) -> String {
-        String::new()
+    /// The last estimate as a document.
+    #[cfg(feature = "full")]
+    fn document(&self, format: Format) -> String {
+        use memfit_report::{Provenance, html, json, markdown, svg};
+        let (Some(opened), Some((_, estimate))) = (&self.opened, &self.last) else { return String::new() };
+        let from = || Provenance::new(&self.name, opened.model.graph());
+        match format {
+            Format::Json => json::estimate(estimate),
+            Format::Markdown => markdown::estimate(estimate, &from()),
+            Format::Html => html::estimate(estimate, &from()),
+            Format::Svg | Format::Png => svg::card(estimate, &from()),
+        }
+    }
+
+    #[cfg(feature = "full")]
+    fn advise(&self, plan: &str) -> Result<Advice, Vec<Problem>> {
+        let text = self.opened()?.advise_json(plan).map_err(plain)?;
+        serde_json::from_str(&text).map_err(|error| vec![problem("advice", &error.to_string())])
+    }
+
+    fn compact(&mut self) -> Result<Vec<u8>, Vec<Problem>> {
+        let (Some(opened), Some(file)) = (&self.opened, &mut self.file) else {
+            return Err(vec![problem("model", "no model is open")]);
+        };
+        opened.compact(file).map_err(plain)
     }
 
     fn asked(&self, plan: &str) -> Result<Asked, Vec<Problem>> {
-        read_request_for(plan, self.opened()?.framework()).map_err(shown)
+        read_request_for(plan, self.opened()?.framework()).map_err(plain)
     }
 
     /// The estimate for a plan, computed unless it was the last one.
     fn estimate(&mut self, plan: &str) -> Result<&Estimate, Vec<Problem>> {
         if self.last.as_ref().is_none_or(|(last, _)| last != plan) {
             let asked = self.asked(plan)?;
-            let estimate = self.opened()?.estimate(&asked).map_err(shown)?;
+            let estimate = self.opened()?.estimate(&asked).map_err(plain)?;
             self.last = Some((plan.to_owned(), estimate));
         }
         self.last.as_ref().map(|(_, estimate)| estimate).ok_or_default()
@@ -136,7 +188,7 @@ impl Desk {
     fn row(&self, plan: &str, precision: &str, gpus: &[String]) -> Result<Vec<u64>, Vec<Problem>> {
         let asked = self.asked(plan)?;
         let words = format!(r#"{{"precision": "{precision}"}}"#);
-        let precision = read_request_for(&words, asked.plan.framework).map_err(shown)?.plan.precision;
+        let precision = read_request_for(&words, asked.plan.framework).map_err(plain)?.plan.precision;
         let cards: Vec<Card> = gpus.iter().filter_map(|gpu| Card::find(gpu).ok()).collect();
         let cells = self.cells(&asked, Plan { precision, ..asked.plan.clone() }, &cards)?;
         Ok(cells.unwrap_or_default().iter().map(|c| c.largest).collect())
@@ -148,7 +200,7 @@ impl Desk {
         }
         let model = &self.opened()?.model;
         let found = fit::matrix(model, &asked.binding, &[plan], cards, &Axis::Batch, &mut |_, _| {});
-        found.map(Some).map_err(shown)
+        found.map(Some).map_err(plain)
     }
 
     fn curve(&self, plan: &str, batches: &[u64]) -> Result<Vec<(u64, u64)>, Vec<Problem>> {
@@ -157,10 +209,26 @@ impl Desk {
         let mut points = Vec::with_capacity(batches.len());
         for batch in batches {
             asked.binding.batch = Some(*batch);
-            let estimate = opened.estimate(&asked).map_err(shown)?;
+            let estimate = opened.estimate(&asked).map_err(plain)?;
             points.push((*batch, estimate.peak.device.0));
         }
         Ok(points)
+    }
+}
+
+/// What the client asks the larger module alone.
+#[cfg(not(feature = "full"))]
+impl Desk {
+    fn explain(&self, _: &str, _: &str) -> String {
+        String::new()
+    }
+
+    fn document(&self, _: Format) -> String {
+        String::new()
+    }
+
+    fn advise(&self, _: &str) -> Result<Advice, Vec<Problem>> {
+        Err(Vec::new())
     }
 }
 
@@ -184,158 +252,8 @@ fn thrown(file: &str, error: &JsValue) -> Problem {
     problem(file, &message.unwrap_or_else(|| "it cannot be read".into()))
 }
 
-fn shown(problems: Vec<memfit_graph::Problem>) -> Vec<Problem> {
+fn plain(problems: Vec<memfit_graph::Problem>) -> Vec<Problem> {
     let one =
         |p: memfit_graph::Problem| Problem { place: p.place, op: p.op, message: p.message, hint: p.hint };
     problems.into_iter().map(one).collect()
-}
-
-fn facts(opened: &Opened) -> Facts {
-    let graph = opened.model.graph();
-    let batch = batch_symbol(graph);
-    let mut symbols = BTreeSet::new();
-    let inputs = graph.inputs.iter().map(|id| {
-        let tensor = graph.tensor(*id);
-        let dims = tensor.declared.shape().map(|s| s.dims());
-        symbols.extend(dims.into_iter().flatten().flat_map(Dim::symbols).map(str::to_owned));
-        Input {
-            name: tensor.name.to_string(),
-            dtype: tensor.declared.dtype().map(|d| d.name().to_owned()).unwrap_or_default(),
-            dims: dims.map(|dims| dims.iter().map(ToString::to_string).collect()),
-        }
-    });
-    let inputs = inputs.collect();
-    if let Some(batch) = batch {
-        symbols.remove(&batch);
-    }
-    Facts {
-        name: opened.name.clone(),
-        format: opened.format.to_owned(),
-        producer: opened.producer.clone(),
-        operators: opened.operators,
-        inputs,
-        symbols: symbols.into_iter().collect(),
-        eval: opened.model.report().findings.iter().any(|f| f.kind == "folded-batchnorm"),
-    }
-}
-
-fn head(e: &Estimate) -> Head {
-    let m = &e.model;
-    Head {
-        batch: e.batch_size,
-        parameters: m.parameters_trainable,
-        frozen: m.parameters_frozen,
-        buffers: m.buffers,
-        allocated: e.peak.allocated.0,
-        reserved: e.peak.reserved.0,
-        device: e.peak.device.0,
-        device_low: e.peak.device_low.0,
-        device_high: e.peak.device_high.0,
-        phase: phase(e.peak.phase),
-        layer: e.peak.layer.clone(),
-        parts: parts(&e.breakdown),
-        saved: e.saved_for_backward.0,
-        fit: e.fit.as_ref().map(fit),
-        optimizer_impl: format!("{:?}", e.plan.optimizer_impl).to_lowercase(),
-        unknown: e.unknown.clone(),
-        assumptions: e.assumptions.clone(),
-        warnings: e.warnings.clone(),
-    }
-}
-
-fn fit(f: &memfit_engine::Fit) -> protocol::Fit {
-    let shortage = f.shortage.as_ref().map(|s| {
-        let place = if s.layer.is_empty() { String::new() } else { format!(" at {}", s.layer) };
-        let pieces = if s.unusable > Bytes::ZERO {
-            format!(", {} of it in pieces of at most {}", s.unusable, s.largest_free)
-        } else {
-            String::new()
-        };
-        format!(
-            "{}{place} asks for {} in {}, with {} free{pieces}",
-            s.tensor,
-            s.request,
-            PHASES[usize::from(phase(s.phase))],
-            s.free
-        )
-    });
-    protocol::Fit {
-        verdict: match f.verdict {
-            Verdict::DoesNotFit => protocol::Verdict::DoesNotFit,
-            Verdict::Tight => protocol::Verdict::Tight,
-            Verdict::Fits => protocol::Verdict::Fits,
-        },
-        usable: f.usable.0,
-        headroom: f.headroom(),
-        retries: f.retries,
-        shortage,
-        preallocated: f.preallocated.map(|b| b.0),
-        others: f.others.iter().map(|o| o.expected.0).sum(),
-    }
-}
-
-fn phase(phase: Phase) -> u8 {
-    match phase {
-        Phase::Setup => 0,
-        Phase::Forward => 1,
-        Phase::Backward => 2,
-        Phase::OptimizerStep => 3,
-    }
-}
-
-fn details(e: &Estimate) -> Details {
-    let layers = e.layers.iter().map(|l| Layer {
-        name: l.name.clone(),
-        op: l.op.clone(),
-        shape: l.output_shapes.first().map(|s| joined(s)).unwrap_or_default(),
-        parameters: l.parameters,
-        saved: l.saved_bytes.0,
-        parts: parts(&l.at_peak).into_iter().take(9).collect(),
-    });
-    let largest = e.largest.iter().map(|t| Tensor {
-        name: t.label.clone(),
-        layer: t.layer.clone(),
-        category: index(t.category),
-        bytes: t.bytes.0,
-    });
-    Details { layers: layers.collect(), largest: largest.collect(), step: step(&e.timeline) }
-}
-
-fn joined(shape: &[u64]) -> String {
-    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("×")
-}
-
-/// What each storage is for; as in a breakdown, an activation that is freed before forward ends is a transient.
-fn categories(t: &Timeline) -> Vec<u8> {
-    let mut categories: Vec<Category> = t.storages.iter().map(|s| s.category).collect();
-    for event in t.events.iter().filter(|e| e.kind == EventKind::Free && e.phase == Phase::Forward) {
-        if let Some(category @ Category::Activation) = categories.get_mut(event.storage.0 as usize) {
-            *category = Category::Transient;
-        }
-    }
-    categories.into_iter().map(index).collect()
-}
-
-fn step(t: &Timeline) -> Step {
-    let events = || t.events.iter();
-    let first = |p: Phase| {
-        let at = t.events.iter().position(|e| e.phase >= p).unwrap_or(t.events.len());
-        u32::try_from(at).unwrap_or(u32::MAX)
-    };
-    Step {
-        layers: t.layers.iter().map(ToString::to_string).collect(),
-        labels: t.labels.iter().map(ToString::to_string).collect(),
-        bytes: t.storages.iter().map(|s| s.bytes.round_up(BLOCK).0).collect(),
-        category: categories(t),
-        layer: t.storages.iter().map(|s| s.layer).collect(),
-        label: t.storages.iter().map(|s| s.label).collect(),
-        events: events().map(|e| e.storage.0 * 2 + u32::from(e.kind == EventKind::Free)).collect(),
-        event_layer: events().map(|e| e.layer).collect(),
-        phases: [
-            first(Phase::Setup),
-            first(Phase::Forward),
-            first(Phase::Backward),
-            first(Phase::OptimizerStep),
-        ],
-    }
 }

@@ -3,7 +3,7 @@ import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
 import { closeSync, existsSync, ftruncateSync, mkdirSync, openSync, readFileSync, readdirSync, rmSync, writeSync } from "node:fs";
 import { basename, join } from "node:path";
-import { browser, choose, command, download, drop, estimate, model, open, root, serve, verdict } from "./site.js";
+import { browser, choose, command, download, drop, estimate, large, model, open, root, serve, verdict } from "./site.js";
 
 let site, chromium;
 before(async () => {
@@ -45,6 +45,116 @@ test("a file dropped anywhere on the page is opened", async () => {
   assert.match(await verdict(page), /RTX 4090/);
   await page.getByRole("heading", { name: "unet", exact: true }).waitFor();
   await context.close();
+});
+
+test("a model whose weights lie beside it is opened with or without them", async () => {
+  const context = await chromium.newContext();
+  const page = await open(context, site.address);
+  const weights = { name: "weights.bin.data", mimeType: "application/octet-stream", buffer: Buffer.alloc(1000) };
+  const file = { name: "beside.onnx", mimeType: "application/octet-stream", buffer: readFileSync(large) };
+  await choose(page, [weights, file]);
+  await verdict(page);
+  await page.getByRole("heading", { name: "beside", exact: true }).waitFor();
+  assert.deepEqual(page.errors, []);
+  await context.close();
+});
+
+test("documents are those of the command line", async () => {
+  const path = model("mobilenet_v2.ts_train.onnx");
+  const context = await chromium.newContext();
+  const page = await open(context, site.address);
+  await choose(page, path);
+  await verdict(page);
+  await estimate(page);
+  const flags = ["-b", "32", "--gpu", "rtx-4090"];
+  for (const [button, ending] of [["Markdown", "md"], ["HTML", "html"], ["SVG", "svg"]]) {
+    const out = join(root, `target/web/files/typed.${ending}`);
+    command("report", path, ...flags, "-o", out);
+    assert.equal(await download(page, button), readFileSync(out, "utf8"), ending);
+  }
+  const png = await download(page, "PNG", null);
+  assert.deepEqual([...png.subarray(1, 4)], [..."PNG"].map((c) => c.charCodeAt(0)));
+  assert.ok(png.readUInt32BE(16) > 800 && png.length > 10_000, `${png.readUInt32BE(16)} wide, ${png.length} bytes`);
+  assert.deepEqual(page.errors, []);
+  await context.close();
+});
+
+test("a model of one's own comes back from this browser and from a link, and is forgotten on request", async () => {
+  const path = model("gpt.dyn_train.onnx");
+  const context = await chromium.newContext({ permissions: ["clipboard-read", "clipboard-write"] });
+  const page = await open(context, site.address);
+  await choose(page, path);
+  await verdict(page);
+  await page.locator("#precision").selectOption("mixed-bf16");
+  await page.locator("#validation").fill("64");
+  await page.locator("#validation").press("Tab");
+  await page.getByText(/^Validation with batch 64 holds/).waitFor();
+  await estimate(page);
+  const share = page.getByRole("button", { name: "Copy link with the model" });
+  await share.click();
+  const said = await download(page, "JSON");
+  const link = await page.evaluate(() => navigator.clipboard.readText());
+  assert.ok(link.length < 66_000, `${link.length}`);
+  console.log(`a link with ${path.split("/").at(-1)} has ${link.length} characters`);
+
+  // Without the link: by its name, from this browser.
+  await page.reload();
+  await verdict(page);
+  await estimate(page);
+  assert.equal(await download(page, "JSON"), said);
+  await page.getByRole("button", { name: "Examples" }).click();
+  await page.getByRole("button", { name: "gpt.dyn_train.onnx" }).click();
+  await verdict(page);
+  await page.getByRole("button", { name: "Examples" }).click();
+  await page.getByRole("button", { name: "Forget them" }).click();
+  assert.equal(await page.getByRole("button", { name: "gpt.dyn_train.onnx" }).count(), 0);
+  assert.deepEqual(await page.evaluate(() => Object.keys(localStorage).filter((key) => /model|recent/.test(key))), []);
+  await context.close();
+
+  // Another browser has the link alone.
+  const other = await chromium.newContext();
+  const there = await open(other, link);
+  await verdict(there);
+  await estimate(there);
+  assert.equal(await there.locator("#precision").inputValue(), "mixed-bf16");
+  assert.equal(await download(there, "JSON"), said);
+  assert.deepEqual(there.errors, []);
+  await other.close();
+});
+
+test("a Keras model comes back from a link too", { skip: !existsSync(keras) }, async () => {
+  const path = join(keras, readdirSync(keras).find((file) => file.endsWith(".keras")));
+  const context = await chromium.newContext({ permissions: ["clipboard-read", "clipboard-write"] });
+  const page = await open(context, site.address);
+  await choose(page, path);
+  await verdict(page);
+  await estimate(page);
+  await page.getByRole("button", { name: "Copy link with the model" }).click();
+  const said = await download(page, "JSON");
+  const link = await page.evaluate(() => navigator.clipboard.readText());
+  await context.close();
+  const other = await chromium.newContext();
+  const there = await open(other, link);
+  await verdict(there);
+  await estimate(there);
+  assert.equal(await download(there, "JSON"), said);
+  await other.close();
+});
+
+test("a structure that is too large for a link is said to be, and a damaged link is told", async () => {
+  const context = await chromium.newContext();
+  const page = await open(context, site.address);
+  const buffer = wordy(readFileSync(model("mlp.ts_train.onnx")), 50);
+  await choose(page, { name: "wordy.onnx", mimeType: "application/octet-stream", buffer });
+  await verdict(page);
+  await page.getByText(/too large for a link/).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Copy link with the model" }).count(), 0);
+  await context.close();
+  const other = await chromium.newContext();
+  const there = await open(other, `${site.address}#file=x.onnx&batch=8&gpu=t4&graph=AAAA`);
+  await there.getByRole("alert").waitFor();
+  assert.match(await there.getByRole("alert").innerText(), /damaged/);
+  await other.close();
 });
 
 test("all problems of a damaged file are listed as the command line words them", async () => {
@@ -110,10 +220,18 @@ test("no request leaves the page's own host, and none at all after loading", asy
   await estimate(page);
   await page.waitForTimeout(500);
   // The worker's own files are the last that are fetched; the icon is the browser's own wish, from its cache.
-  const outside = requests.filter((url) => !/\/(worker\.js|memfit_web\.js|icon\.svg)$/.test(url));
+  const outside = requests.filter((url) => !/\/(worker\.js|memfit_web\.js|pack\.js|png\.js|icon\.svg)$/.test(url));
   assert.deepEqual(outside, []);
   await context.close();
 });
+
+/** A copy of a model that names so many producers; the last one counts, all are read. */
+function wordy(bytes, count) {
+  const letters = () => Buffer.from(Array.from({ length: 4000 }, () => Math.floor(Math.random() * 26) + 97));
+  // ModelProto.producer_name, field 2.
+  const field = (content) => Buffer.concat([Buffer.from([18, ...varint(BigInt(content.length))]), content]);
+  return Buffer.concat([bytes, ...Array.from({ length: count }, () => field(letters())), field(Buffer.from("test"))]);
+}
 
 /** A copy of a model with an unknown field of so many bytes at its end, which takes no room on the disk. */
 function sparse(path, bytes, size) {

@@ -2,7 +2,7 @@
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { axe, browser, command, estimate, model, open, serve, shots, verdict } from "./site.js";
+import { axe, browser, choose, command, download, estimate, large, model, open, serve, shots, verdict } from "./site.js";
 
 let site, chromium;
 before(async () => {
@@ -81,6 +81,89 @@ test("each step of the slider is estimated at once", async () => {
   await context.close();
 });
 
+test("a model of 2,000 nodes follows the slider, and its pictures are there", async () => {
+  const context = await chromium.newContext({ viewport: { width: 1280, height: 900 } });
+  const page = await open(context, site.address);
+  await choose(page, large);
+  await verdict(page);
+  await estimate(page);
+  const times = [];
+  for (let at = 2; at < 23; at += 1) {
+    await page.locator("#slider").fill(String(at));
+    await estimate(page);
+    times.push(Number((await page.locator(".answer").innerText()).match(/in (\d+) ms/)[1]));
+  }
+  times.sort((a, b) => a - b);
+  console.log(`estimate of 2,000 nodes in the worker: median ${times[10]} ms, at most ${times.at(-1)} ms`);
+  await page.locator(".treemap .tile").first().waitFor();
+  await page.locator("#filter").fill("a");
+  await page.getByRole("button", { name: /^Show \d+ more$/ }).click();
+  await page.locator(".layers tbody tr").nth(500).waitFor();
+  assert.deepEqual(page.errors, []);
+  await context.close();
+});
+
+test("advice is the command line's, one click makes a change and shows its effect, another takes it back", async () => {
+  const { context, page } = await resnet();
+  await page.locator("#gpu").fill("rtx-3060");
+  await page.locator("#gpu").press("Tab");
+  await page.locator("#batch").fill("192");
+  await page.locator("#batch").press("Tab");
+  await estimate(page);
+  assert.match(await verdict(page), /does not fit/);
+  const typed = JSON.parse(command("advise", model("resnet50.ts_train.onnx"), "--gpu", "rtx-3060", "-b", "192", "--format", "json"));
+  await page.locator(".changes").waitFor();
+  const titles = await page.locator(".changes .change strong:first-child").evaluateAll((all) => all.filter((e) => e.nextElementSibling).map((e) => e.textContent));
+  assert.deepEqual(titles, typed.changes.map((change) => change.title));
+  const before = await page.locator(".parts tfoot").innerText();
+  const mixed = typed.changes.find((change) => change.name === "mixed-precision");
+  await page.getByRole("button", { name: `Apply ${mixed.title}` }).first().click();
+  await estimate(page);
+  assert.equal(await page.locator("#precision").inputValue(), mixed.plan.precision);
+  await page.getByText(/Applied: .*→.*−\d+ %/).waitFor();
+  await page.getByRole("button", { name: "Undo" }).click();
+  await estimate(page);
+  assert.equal(await page.locator("#precision").inputValue(), "fp32");
+  assert.equal(await page.locator(".parts tfoot").innerText(), before);
+  await page.locator(".best").getByRole("button", { name: /^Apply/ }).click();
+  await estimate(page);
+  assert.match(await verdict(page), typed.combination.result.verdict === "fits" ? / fits on / : / is tight on /);
+  assert.deepEqual(page.errors, []);
+  await context.close();
+});
+
+test("a step that fits has its savings on request", async () => {
+  const { context, page } = await resnet();
+  assert.equal(await page.locator(".changes").count(), 0);
+  await page.getByRole("button", { name: "Look for savings" }).click();
+  await page.locator(".changes .change").first().waitFor();
+  await context.close();
+});
+
+test("a log is explained, beside the open model", async () => {
+  const { context, page } = await resnet();
+  await page.getByText("A run has died? Paste its log").click();
+  await page.locator("#log").fill("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.20 GiB is free. Including non-PyTorch memory, this process has 22.40 GiB memory in use. Of the allocated memory 20.10 GiB is allocated by PyTorch, and 1.90 GiB is reserved by PyTorch but unallocated.");
+  await page.getByRole("button", { name: "Explain" }).click();
+  const said = page.getByLabel("Explanation");
+  await said.waitFor();
+  assert.match(await said.innerText(), /2\.00 GiB/);
+  assert.deepEqual(page.errors, []);
+  await context.close();
+});
+
+test("two models are compared", async () => {
+  const { context, page } = await resnet();
+  await page.getByRole("button", { name: "Keep for comparison" }).click();
+  await choose(page, model("mobilenet_v2.ts_train.onnx"));
+  await page.getByRole("heading", { name: "mobilenet_v2.ts_train", exact: true }).waitFor();
+  await estimate(page);
+  const table = page.getByRole("region", { name: "Comparison" });
+  assert.match(await table.innerText(), /resnet50\.ts_train[^]*mobilenet_v2\.ts_train/);
+  await page.getByRole("row", { name: /^peak .*−.* %/ }).waitFor();
+  await context.close();
+});
+
 test("a link brings the whole state to another browser", async () => {
   const { context, page } = await resnet();
   await page.locator("#precision").selectOption("mixed-bf16");
@@ -107,13 +190,20 @@ test("a link brings the whole state to another browser", async () => {
 test("it works offline once it was open", async () => {
   const { context, page } = await resnet();
   await page.evaluate(() => navigator.serviceWorker.ready);
-  await page.waitForFunction(async () => (await caches.keys()).some((name) => name.startsWith("memfit-")));
+  await page.waitForFunction(async () => {
+    const rest = ["memfit_full_bg.wasm", "examples/vit.ts_train.onnx"].map((file) => caches.match(file));
+    return (await Promise.all(rest)).every(Boolean);
+  });
   await page.reload();
   await context.setOffline(true);
   await page.goto(`${site.address}#model=vit.ts_train.onnx`);
   await page.reload();
   await page.getByRole("heading", { name: "vit.ts_train", exact: true }).waitFor();
   await verdict(page);
+  // What is loaded later works too: it was kept when there was nothing else to do.
+  await page.getByRole("button", { name: "Look for savings" }).click();
+  await page.locator(".changes .change").first().waitFor();
+  assert.match(await download(page, "Markdown"), /^# vit/);
   await context.close();
 });
 
@@ -175,7 +265,7 @@ test("the matrix fills, and a cell takes its card, precision and batch", async (
   await cell.click();
   await estimate(page);
   assert.equal(await page.locator("#precision").inputValue(), "mixed-bf16");
-  assert.match(await page.locator("#answer-title").innerText(), new RegExp(`A100.*: ${size.toLocaleString("en")}\\b`));
+  await page.getByRole("heading", { name: new RegExp(`A100.*: ${size.toLocaleString("en")}\\b`) }).waitFor();
   assert.match(await verdict(page), /(fits|is tight)/);
   const typed = JSON.parse(command("fit", model("resnet50.ts_train.onnx"), "--gpu", "a100-80gb", "--precision", "mixed-bf16", "--format", "json"));
   assert.equal(size, typed.results[0].max_batch_size);
@@ -192,11 +282,14 @@ test("a plan is kept and compared", async () => {
   await context.close();
 });
 
-for (const [scheme, width] of [["light", 1280], ["dark", 1280], ["light", 390], ["dark", 390]]) {
+const looks = ["light", "dark"].flatMap((scheme) => [1400, 1100, 768, 360].map((width) => [scheme, width]));
+for (const [scheme, width] of looks) {
   test(`no barrier is found in ${scheme}, ${width} wide`, async () => {
     const { context, page } = await resnet({ colorScheme: scheme, viewport: { width, height: 900 } });
     await page.locator(".treemap").waitFor();
     await page.locator(".line").waitFor();
+    await page.getByRole("button", { name: "Look for savings" }).click();
+    await page.locator(".changes").waitFor();
     await page.screenshot({ path: join(shots, `${scheme}-${width}.png`), fullPage: true });
     await barriers(page);
     const wide = await page.evaluate(() => document.documentElement.scrollWidth);

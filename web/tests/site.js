@@ -1,6 +1,6 @@
 // What the tests share: the built site served under a sub-path, a browser, the command line to compare with.
 import { spawn, spawnSync } from "node:child_process";
-import { mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -62,8 +62,11 @@ export async function verdict(page) {
   return said.innerText();
 }
 
-/** Chooses a file as one does in the dialog. */
+/** Chooses a file, or several, as one does in the dialog. */
 export const choose = (page, path) => page.locator("input[type=file]").first().setInputFiles(path);
+
+/** A transformer of some 2,000 nodes, whose weights would lie in a file beside it. */
+export const large = join(root, "target/web/files/transformer.onnx");
 
 /** Drops a file in the middle of the page. */
 export const drop = (page, name, bytes) =>
@@ -81,9 +84,8 @@ export async function estimate(page) {
   await page.locator('.columns[data-settled="true"]').waitFor();
 }
 
-/** The text of a file that a button hands out. */
-export async function download(page, button) {
+/** The content of a file that a button hands out. */
+export async function download(page, button, encoding = "utf8") {
   const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: button, exact: true }).click()]);
-  const { readFileSync } = await import("node:fs");
-  return readFileSync(await file.path(), "utf8");
+  return readFileSync(await file.path(), encoding);
 }

@@ -82,6 +82,22 @@ pub(crate) fn test(dev: bool) -> Result<Verdict> {
     if !succeeds(&mut built)? {
         return Ok(Verdict::Failed);
     }
+    let large = root().join("target/web/files/transformer.onnx");
+    std::fs::create_dir_all(large.with_file_name(""))?;
+    let mut model = cargo();
+    model.args([
+        "run",
+        "--quiet",
+        "--package",
+        "memfit-bench-models",
+        "--example",
+        "transformer",
+        "--",
+        "2000",
+    ]);
+    if !succeeds(model.arg(&large))? {
+        return Ok(Verdict::Failed);
+    }
     let mut node = program("node");
     node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"]).args(browser::tests()?);
     node.env("MEMFIT_CHROMIUM", &tools.chromium).env("MEMFIT_MODULES", &tools.modules);

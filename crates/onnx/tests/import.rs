@@ -32,8 +32,21 @@ fn small() -> Vec<u8> {
 }
 
 #[test]
+fn a_structure_has_no_weights_in_it() {
+    let w = stored("w", 1, &[64, 64], &[0; 16_384]);
+    let nodes = vec![node("MatMul", "x w", "y", vec![])];
+    let bytes = file(nodes, vec![info("x", "batch 64")], vec![info("y", "batch 64")], vec![w]);
+    let read: u64 = import(&bytes).unwrap().structure.iter().map(|part| part.end - part.start).sum();
+    assert_eq!(read, bytes.len() as u64 - 16_384);
+}
+
+#[test]
 fn a_graph_has_roles_types_and_names() {
-    let Model { graph, producer, opset, ir_version, operators, warnings } = import(&small()).unwrap();
+    let bytes = small();
+    let Model { graph, producer, opset, ir_version, operators, warnings, structure } =
+        import(&bytes).unwrap();
+    // Its weights are small enough to be constants, so that all of it was read.
+    assert_eq!(structure, vec![0..bytes.len() as u64]);
     assert_eq!((producer.as_str(), opset, ir_version, operators, warnings.len()), ("test 1", 17, 8, 3, 0));
     // An initializer that is listed as an input is not fed.
     assert_eq!(names(&graph, &graph.inputs), ["x"]);

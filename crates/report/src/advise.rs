@@ -196,9 +196,9 @@ fn signed(bytes: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_engine::{Life, Plan};
     use memfit_engine::advise::{Advised, Combination};
     use memfit_engine::devices::Card;
+    use memfit_engine::{Life, Plan};
     use memfit_graph::Binding;
 
     fn outcome(mib: u64, verdict: Verdict) -> Outcome {

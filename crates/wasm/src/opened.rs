@@ -4,7 +4,7 @@ use crate::compact::{self, Sparse};
 #[cfg(not(feature = "keras"))]
 use crate::request::Options;
 use crate::request::{self, Asked};
-use memfit_engine::advise::advise;
+use memfit_engine::advise::{Around, advise};
 use memfit_engine::{Estimate, Framework, Model, fit};
 use memfit_graph::{Problem, infer};
 #[cfg(feature = "keras")]
@@ -118,6 +118,12 @@ impl Opened {
         if self.format == "keras" { Framework::Tensorflow } else { Framework::Pytorch }
     }
 
+    /// What the user should know of the file: what training has and it does not show, and what is odd about it.
+    fn notices(&self) -> Vec<String> {
+        let found = self.model.report().findings.iter().map(|finding| finding.message.clone());
+        found.chain(self.warnings.iter().cloned()).collect()
+    }
+
     /// What one training step holds.
     ///
     /// # Errors
@@ -152,8 +158,7 @@ impl Opened {
         let search = request::read_search(search, &asked)?;
         let (model, binding) = (&self.model, &asked.binding);
         let cells = fit::matrix(model, binding, &search.plans, &search.cards, &search.axis, &mut |_, _| {})?;
-        let mut warnings = search.warnings;
-        warnings.extend(self.model.report().findings.iter().map(|f| f.message.clone()));
+        let warnings = [self.notices(), search.warnings].concat();
         Ok(memfit_report::fit::json(&memfit_report::fit::Matrix {
             model: &self.name,
             axis: search.axis.name(),
@@ -172,8 +177,10 @@ impl Opened {
         let Some(card) = &asked.card else {
             return Err(vec![Problem::new("plan", "no card is named").hint("name it in `gpu`")]);
         };
-        let advice = advise(&self.model, &asked.binding, &asked.plan, card)?;
-        Ok(memfit_report::advise::json(&self.name, &advice, &asked.warnings))
+        let around = Around { life: asked.life.unwrap_or_default(), release: None };
+        let advice = advise(&self.model, &asked.binding, &asked.plan, card, &around)?;
+        let warnings = [self.notices(), asked.warnings].concat();
+        Ok(memfit_report::advise::json(&self.name, &advice, &warnings))
     }
 
     /// Every tensor with its dtype and shape, as `memfit inspect --format json` writes it. Of the plan only sizes are read.

@@ -1,10 +1,11 @@
 //! What the page asks of the worker, and when.
 
 use super::browser::{self, Timer};
-use super::{Msg, Page};
+use super::{Msg, Page, recent};
+use crate::client::{ADVISE, CURVE, LARGEST, ROW};
 use crate::parts::matrix;
-use crate::protocol::Ask;
-use crate::state::{PRECISIONS, State};
+use crate::protocol::{Ask, Verdict};
+use crate::state::{PRECISIONS, Source, State, split, with_structure};
 use std::rc::Rc;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
@@ -14,7 +15,40 @@ const QUIET_MS: i32 = 120;
 
 impl Page {
     pub(super) fn ask(&self, ask: Ask) {
-        self.client.ask(self.generation, ask, JsValue::UNDEFINED);
+        self.client.ask(self.generation, ask);
+    }
+
+    /// Opens what the state says: an example, or a file of one's own that the browser's storage has, or the URL where the
+    /// state came from there.
+    pub(super) fn open_source(&mut self, ctx: &Context<Self>, linked: bool) {
+        match self.state.source.clone() {
+            Source::Example(name) => self.fetch(ctx, name),
+            Source::Own(name) => {
+                let fragment = browser::fragment();
+                let of_link = split(&fragment).1.filter(|_| linked).map(str::to_owned);
+                self.linked = of_link.is_some();
+                let Some(packed) = of_link.or_else(|| recent::structure(&name)) else {
+                    (self.facts, self.head, self.packed) = (None, None, None);
+                    return;
+                };
+                self.opening = Some(name.clone());
+                self.packed = Some(packed.clone().into());
+                ctx.link().send_future(async move {
+                    let bytes = browser::unpacked(&packed).await;
+                    Msg::Fetched(name, bytes)
+                });
+            }
+            Source::None => {}
+        }
+    }
+
+    /// Writes the state into the URL. A model that came in it stays in it.
+    pub(super) fn write_link(&self) {
+        let link = self.state.link();
+        match self.packed.as_ref().filter(|_| self.linked) {
+            Some(packed) => browser::set_fragment(&with_structure(&link, packed)),
+            None => browser::set_fragment(&link),
+        }
     }
 
     /// Sizes belong to a model's own inputs.
@@ -22,7 +56,7 @@ impl Page {
         self.state.set.clear();
         self.state.input.clear();
         self.state.freeze.clear();
-        self.state.assume_batchnorm = false;
+        self.state.turn("assume-batchnorm", false);
     }
 
     pub(super) fn fetch(&mut self, ctx: &Context<Self>, name: String) {
@@ -37,14 +71,23 @@ impl Page {
     pub(super) fn open(&mut self, name: String, file: JsValue) {
         self.opening = Some(name.clone());
         self.problems = Rc::default();
-        self.largest = None;
+        (self.largest, self.advice, self.applied) = (None, None, None);
+        self.largest_asked = (0, String::new());
         self.generation += 1;
-        self.client.ask(self.generation, Ask::Open { file: name }, file);
+        self.client.open(self.generation, name, file);
     }
 
     /// Asks for what is said of the state as it is now, the short answer first.
     pub(super) fn changed(&mut self, ctx: &Context<Self>) {
         self.generation += 1;
+        // Answers about what is no more so are not waited for.
+        let mut stale = vec![ADVISE, CURVE];
+        if self.largest_asked.1 != self.any_batch() {
+            self.largest_asked = (0, String::new());
+            stale.push(LARGEST);
+        }
+        stale.extend((self.matrix.0 != self.any_card()).then_some(ROW));
+        self.client.forget(&stale);
         if self.facts.is_some() {
             self.ask(Ask::Estimate { plan: self.state.plan() });
         }
@@ -57,11 +100,21 @@ impl Page {
             return;
         }
         self.ask(Ask::Details { plan: self.state.plan() });
+        self.ask_advice();
+        let any_batch = self.any_batch();
         if self.largest().is_some() {
             self.ask_curve();
-        } else {
-            self.largest_asked = (self.generation, self.any_batch());
+        } else if self.largest_asked.1 != any_batch {
+            self.largest_asked = (self.generation, any_batch);
             self.ask(Ask::Largest { plan: self.state.plan() });
+        }
+    }
+
+    /// Asks for advice where it is wanted, or where the step does not fit for sure.
+    pub(super) fn ask_advice(&self) {
+        let fits = |page: &Page| page.verdict().is_none_or(|verdict| verdict == Verdict::Fits);
+        if self.facts.is_some() && self.advice().is_none() && (self.advice_wanted || !fits(self)) {
+            self.ask(Ask::Advise { plan: self.state.plan() });
         }
     }
 

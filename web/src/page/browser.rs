@@ -5,7 +5,8 @@ use js_sys::{Array, Uint8Array};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
-    Blob, BlobPropertyBag, DragEvent, Event, File, HtmlAnchorElement, Response, Storage, Url, Window,
+    Blob, BlobPropertyBag, DragEvent, Event, File, FileList, HtmlAnchorElement, HtmlElement, Response,
+    Storage, Url, Window,
 };
 use yew::Callback;
 
@@ -49,11 +50,45 @@ pub(crate) fn kept(name: &str) -> Option<String> {
     storage()?.get_item(&format!("memfit.{name}")).ok().flatten()
 }
 
-/// Keeps a text under a name.
-pub(crate) fn keep(name: &str, text: &str) {
+/// Keeps a text under a name; whether there was room for it.
+pub(crate) fn keep(name: &str, text: &str) -> bool {
+    storage().is_some_and(|s| s.set_item(&format!("memfit.{name}"), text).is_ok())
+}
+
+/// Forgets what was kept under a name.
+pub(crate) fn forget(name: &str) {
     if let Some(storage) = storage() {
-        let _ = storage.set_item(&format!("memfit.{name}"), text);
+        let _ = storage.remove_item(&format!("memfit.{name}"));
     }
+}
+
+#[wasm_bindgen(raw_module = "./pack.js")]
+extern "C" {
+    /// Bytes as text for links and storage.
+    #[wasm_bindgen(catch)]
+    async fn pack(bytes: &JsValue) -> Result<JsValue, JsValue>;
+    /// The bytes of such a text.
+    #[wasm_bindgen(catch)]
+    async fn unpack(text: &str) -> Result<JsValue, JsValue>;
+}
+
+#[wasm_bindgen(raw_module = "./png.js")]
+extern "C" {
+    /// A picture as a blob.
+    #[wasm_bindgen(catch)]
+    async fn png(svg: &str) -> Result<JsValue, JsValue>;
+}
+
+/// A structure as text for links and storage; none where this browser cannot.
+pub(crate) async fn packed(bytes: JsValue) -> Option<String> {
+    pack(&bytes).await.ok()?.as_string()
+}
+
+/// A structure that came as text.
+pub(crate) async fn unpacked(text: &str) -> Result<JsValue, String> {
+    unpack(text)
+        .await
+        .map_err(|_| "the model in this link or in this browser's storage is damaged".to_owned())
 }
 
 /// Switches between light and dark, beginning with the other than what is shown.
@@ -85,10 +120,16 @@ pub(crate) async fn example(name: &str) -> Result<JsValue, String> {
     Ok(Uint8Array::new(&buffer).into())
 }
 
-/// Hands a text to the user as a file.
-pub(crate) fn download(name: &str, format: Format, text: &str) {
+/// Hands a document to the user as a file.
+pub(crate) async fn download(name: String, format: Format, text: String) {
     let (ending, kind) = format.file();
-    save(&format!("{name}.memfit.{ending}"), kind, &JsValue::from_str(text));
+    let content = match format {
+        Format::Png => png(&text).await,
+        _ => Ok(JsValue::from_str(&text)),
+    };
+    if let Ok(content) = content {
+        save(&format!("{name}.memfit.{ending}"), kind, &content);
+    }
 }
 
 /// Hands anything to the user as a file.
@@ -115,6 +156,28 @@ pub(crate) fn copy(text: &str) {
     }
 }
 
+/// Goes to the element with this id.
+pub(crate) fn focus(id: &str) {
+    let element = window().and_then(|w| w.document()).and_then(|d| d.get_element_by_id(id));
+    if let Some(element) = element.and_then(|e| e.dyn_into::<HtmlElement>().ok()) {
+        let _ = element.focus();
+    }
+}
+
+/// The model among files that were dropped or chosen together. Files with its weights lie beside some models; they are not
+/// needed.
+pub(crate) fn model_of(files: &FileList) -> Option<File> {
+    let all = || (0..files.length()).filter_map(|i| files.get(i));
+    let is_model = |file: &File| {
+        let name = file.name().to_ascii_lowercase();
+        MODELS.iter().any(|ending| name.ends_with(ending))
+    };
+    all().find(is_model).or_else(|| files.get(0))
+}
+
+/// The endings of models' files.
+pub(crate) const MODELS: [&str; 5] = [".onnx", ".keras", ".json", ".h5", ".hdf5"];
+
 /// Listeners that live as long as the page.
 pub(crate) struct Listeners(#[allow(dead_code)] Vec<Closure<dyn Fn(Event)>>);
 
@@ -124,7 +187,7 @@ pub(crate) fn listen(file: Callback<File>, linked: Callback<()>, resized: Callba
     let drop = Closure::<dyn Fn(Event)>::new(move |event: Event| {
         event.prevent_default();
         let transfer = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer);
-        if let Some(dropped) = transfer.and_then(|t| t.files()).and_then(|files| files.get(0)) {
+        if let Some(dropped) = transfer.and_then(|t| t.files()).and_then(|files| model_of(&files)) {
             file.emit(dropped);
         }
     });

@@ -1,8 +1,8 @@
 //! What the parts of the page read of it.
 
-use super::{Page, Pinned};
+use super::{Applied, Page, Pinned};
 use crate::parts::matrix::Rows;
-use crate::protocol::{Details, Facts};
+use crate::protocol::{Advice, Details, Facts, Verdict};
 use crate::state::{Source, State};
 use std::rc::Rc;
 use yew::AttrValue;
@@ -36,6 +36,29 @@ impl Page {
     /// The largest batch of the plan as it is now, where it is known.
     pub(crate) fn largest(&self) -> Option<Option<u64>> {
         self.largest.as_ref().filter(|(plan, _)| *plan == self.any_batch()).map(|(_, n)| *n)
+    }
+
+    /// Whether what is shown fits.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        self.head.as_ref()?.fit.as_ref().map(|fit| fit.verdict)
+    }
+
+    /// The advice for the plan as it is now, where it is known.
+    pub(crate) fn advice(&self) -> Option<&Rc<Advice>> {
+        self.advice.as_ref().filter(|(plan, _)| *plan == self.state.plan()).map(|(_, advice)| advice)
+    }
+
+    pub(crate) fn advice_wanted(&self) -> bool {
+        self.advice_wanted
+    }
+
+    pub(crate) fn applied(&self) -> Option<&Applied> {
+        self.applied.as_ref()
+    }
+
+    /// The structure of the open model as text, where it is known.
+    pub(crate) fn packed(&self) -> Option<&Rc<str>> {
+        self.packed.as_ref()
     }
 
     pub(crate) fn pinned(&self) -> Option<&Pinned> {

@@ -41,11 +41,7 @@ pub(super) fn page(page: &Page, ctx: &Context<Page>) -> Html {
 fn skip() -> Callback<MouseEvent> {
     Callback::from(|event: MouseEvent| {
         event.prevent_default();
-        let main = web_sys::window().and_then(|w| w.document()).and_then(|d| d.get_element_by_id("main"));
-        if let Some(main) = main.and_then(|m| wasm_bindgen::JsCast::dyn_into::<web_sys::HtmlElement>(m).ok())
-        {
-            let _ = main.focus();
-        }
+        super::browser::focus("main");
     })
 }
 
@@ -55,9 +51,13 @@ fn model(page: &Page, ctx: &Context<Page>) -> Html {
         <drop::Drop
             facts={page.facts.clone()}
             opening={page.opening.clone()}
+            read={page.read}
             wanted={page.wanted()}
             on_file={link.callback(Msg::File)}
             on_example={link.callback(Msg::Example)}
+            recent={page.recent.clone()}
+            on_recent={link.callback(Msg::Recent)}
+            on_forget={link.callback(|()| Msg::Forgotten)}
             on_close={link.callback(|()| Msg::Closed)}
         />
     }

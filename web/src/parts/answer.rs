@@ -97,9 +97,21 @@ fn verdict(head: &Head, state: &State, name: &str) -> Html {
             if let Some(shortage) = &fit.shortage { <p class="why">{"It ends where "}{shortage}{"."}</p> }
             if retries { <p class="why">{"The allocator has to give cached memory back on the way, which costs time."}</p> }
             if let Some(taken) = fit.preallocated { <p class="why">{format!("The framework takes {} at its start, whatever it needs.", size(taken))}</p> }
+            { beside(head) }
             if state.mode == "infer" { <p class="why">{"Inference alone: no gradients and no optimizer."}</p> }
         </>
     }
+}
+
+/// What validation between steps holds, where there is any.
+fn beside(head: &Head) -> Html {
+    let named = |part: &str| head.stretches.iter().find(|(name, _)| name.starts_with(part));
+    let (Some((_, step)), Some((name, held))) = (named("train step"), named("validation")) else {
+        return html! {};
+    };
+    let name = name.replace("validation, ", "Validation with ");
+    let than = if held > step { "more than the step" } else { "less than the step" };
+    html! { <p class="why">{format!("{name} holds {} in tensors, {than} ({}).", size(*held), size(*step))}</p> }
 }
 
 /// How sure it is.
@@ -163,7 +175,7 @@ fn Gpu(props: &GpuProps) -> Html {
     let shown = typed
         .as_ref()
         .cloned()
-        .unwrap_or_else(|| devices::find(&props.gpu).map_or_else(|_| props.gpu.clone(), |d| d.name.clone()));
+        .unwrap_or_else(|| devices::find(&props.gpu).map_or_else(|_| props.gpu.clone(), short));
     html! {
         <>
             <Text id="gpu" label="GPU" value={shown} list="gpus" error={error.unwrap_or_default()} on_change={change}

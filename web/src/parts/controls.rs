@@ -3,7 +3,7 @@
 use super::fields::{Check, Select, Text, options};
 use crate::page::Edit;
 use crate::protocol::Facts;
-use crate::state::{self, State, read_shape, shape};
+use crate::state::{self, FLAGS, State, Where, read_shape, shape};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -35,6 +35,10 @@ pub(crate) fn Controls(props: &Props) -> Html {
         let n = text.trim().parse().unwrap_or_default();
         Rc::new(move |s| s.others = n)
     });
+    let validation = edit.reform(|text: String| -> Edit {
+        let n = text.trim().parse().ok().filter(|n| *n > 0);
+        Rc::new(move |s| s.validation = n)
+    });
     let freeze = edit.reform(|text: String| -> Edit {
         let globs: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Rc::new(move |s| s.freeze.clone_from(&globs))
@@ -58,12 +62,14 @@ pub(crate) fn Controls(props: &Props) -> Html {
                     note="gradient accumulation, each of the batch size above" on_change={accumulate} />
                 <Text id="freeze" label="Frozen parameters" value={state.freeze.join(" ")} placeholder="encoder.* embed.*"
                     note="by name, several with a space between" on_change={freeze} />
-                { more(props) }
+                <Text id="validation" label="Validation batch" value={state.validation.map(|n| n.to_string()).unwrap_or_default()} mode="numeric"
+                    placeholder="none" note="runs between steps, forward alone" on_change={validation} />
             }
-            <details open={state.others > 0 || state.display}>
+            { more(props) }
+            <details open={state.others > 0 || state.has("display")}>
                 <summary>{"What else is on the card"}</summary>
                 <Text id="others" label="Other processes, MiB" value={state.others.to_string()} mode="numeric" on_change={others} />
-                <Check id="display" label="It drives a display" checked={state.display} on_change={put(edit, |s, v| s.display = v)} />
+                { flags(props, |means| means == Where::Card) }
             </details>
         </form>
     }
@@ -71,35 +77,44 @@ pub(crate) fn Controls(props: &Props) -> Html {
 
 fn more(props: &Props) -> Html {
     let (state, edit) = (&props.state, &props.edit);
+    let train = state.mode == "train";
     let tensorflow =
         state.framework == "tensorflow" || state.framework.is_empty() && props.facts.format == "keras";
     let used = props.used.as_deref().map(|used| format!("{used} is used")).unwrap_or_default();
     html! {
         <details>
             <summary>{"More"}</summary>
-            <Select id="loss" label="Loss" value={state.loss.clone()} options={options(&state::LOSSES)}
-                on_change={put(edit, |s, v| s.loss = v)} />
-            <Select id="impl" label="Optimizer's implementation" value={state.optimizer_impl.clone()} note={used}
-                options={options(&state::IMPLEMENTATIONS)} on_change={put(edit, |s, v| s.optimizer_impl = v)} />
-            if tensorflow {
-                <Check id="growth" label="Memory growth" checked={state.growth} on_change={put(edit, |s, v| s.growth = v)} />
-            } else {
-                <Check id="expandable" label="Allocator with expandable segments" checked={state.expandable}
-                    on_change={put(edit, |s, v| s.expandable = v)} />
+            if train {
+                <Select id="loss" label="Loss" value={state.loss.clone()} options={options(&state::LOSSES)}
+                    on_change={put(edit, |s, v| s.loss = v)} />
+                if !tensorflow {
+                    <Select id="impl" label="Optimizer's implementation" value={state.optimizer_impl.clone()} note={used}
+                        options={options(&state::IMPLEMENTATIONS)} on_change={put(edit, |s, v| s.optimizer_impl = v)} />
+                }
             }
-            <Check id="decay" label="Weight decay" checked={state.weight_decay}
-                on_change={put(edit, |s, v| s.weight_decay = v)} />
-            <Check id="keep" label="Gradients stay between steps" checked={state.keep_gradients}
-                on_change={put(edit, |s, v| s.keep_gradients = v)} />
-            <Check id="ema" label="Averaged weights (EMA)" checked={state.ema} on_change={put(edit, |s, v| s.ema = v)} />
-            <Check id="master" label="Float32 master weights" checked={state.master_weights}
-                on_change={put(edit, |s, v| s.master_weights = v)} />
-            if props.facts.eval {
-                <Check id="bn" label="Put folded batch norms back" checked={state.assume_batchnorm}
-                    on_change={put(edit, |s, v| s.assume_batchnorm = v)} />
-            }
+            { flags(props, |means| match means {
+                Where::Card => false,
+                Where::Any => true,
+                Where::Training => train,
+                Where::Pytorch => !tensorflow,
+                Where::PytorchTraining => train && !tensorflow,
+                Where::Tensorflow => tensorflow,
+                Where::Folded => props.facts.eval,
+            }) }
         </details>
     }
+}
+
+/// The flags that mean something here.
+fn flags(props: &Props, here: impl Fn(Where) -> bool) -> Html {
+    let shown = FLAGS.iter().filter(|flag| here(flag.means));
+    shown
+        .map(|flag| {
+            let word = flag.word;
+            let turn = props.edit.reform(move |on: bool| -> Edit { Rc::new(move |s| s.turn(word, on)) });
+            html! { <Check id={word} label={flag.label} checked={props.state.has(word)} on_change={turn} /> }
+        })
+        .collect()
 }
 
 /// Named sizes, and whole shapes where the file fixes them.

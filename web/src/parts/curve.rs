@@ -3,6 +3,7 @@
 use super::timeline::short_size;
 use crate::categories::size;
 use crate::draw::axis;
+use memfit_report::amounts::grouped;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -56,7 +57,7 @@ pub(crate) fn Curve(props: &Props) -> Html {
                         </>
                     }) }
                     { for axis::counts(last.0).into_iter().map(|n| html! {
-                        <text x={x(n).to_string()} y={(HEIGHT - BOTTOM + 18.0).to_string()} text-anchor="middle">{n}</text>
+                        <text x={x(n).to_string()} y={(HEIGHT - BOTTOM + 18.0).to_string()} text-anchor="middle">{grouped(n)}</text>
                     }) }
                 </g>
                 if shows_limit {
@@ -66,7 +67,7 @@ pub(crate) fn Curve(props: &Props) -> Html {
                 <polyline class="line" points={line.join(" ")} />
                 if let Some(largest) = props.largest.filter(|n| *n <= last.0 && shows_limit) {
                     <line class="crossing" x1={x(largest).to_string()} x2={x(largest).to_string()} y1={y(props.capacity).to_string()} y2={(HEIGHT - BOTTOM).to_string()} />
-                    <text class="capacity-name" x={(x(largest) - 5.0).to_string()} y={(HEIGHT - BOTTOM - 8.0).to_string()} text-anchor="end">{format!("{largest} fits")}</text>
+                    <text class="capacity-name" x={(x(largest) - 5.0).to_string()} y={(HEIGHT - BOTTOM - 8.0).to_string()} text-anchor="end">{format!("{} fits", grouped(largest))}</text>
                 }
                 if let Some((batch, peak)) = here {
                     <circle class="here" cx={x(*batch).to_string()} cy={y(*peak).to_string()} r="6" />

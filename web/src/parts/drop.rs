@@ -1,5 +1,7 @@
 //! Which model: a file of one's own, or an example.
 
+use crate::page::browser::{MODELS, model_of};
+use crate::page::recent::Recent;
 use crate::protocol::Facts;
 use std::rc::Rc;
 use wasm_bindgen::JsCast;
@@ -16,17 +18,24 @@ pub(crate) struct Props {
     pub(crate) facts: Option<Rc<Facts>>,
     /// The file that is being opened.
     pub(crate) opening: Option<String>,
+    /// How much of it has been read, in per cent.
+    pub(crate) read: u8,
     /// The file that a link speaks of.
     pub(crate) wanted: Option<String>,
     pub(crate) on_file: Callback<File>,
     pub(crate) on_example: Callback<String>,
+    /// The models that were open before.
+    pub(crate) recent: Rc<Vec<Recent>>,
+    pub(crate) on_recent: Callback<String>,
+    pub(crate) on_forget: Callback<()>,
     pub(crate) on_close: Callback<()>,
 }
 
 #[component]
 pub(crate) fn Drop(props: &Props) -> Html {
     if let Some(name) = &props.opening {
-        return html! { <p class="card opening" role="status"><span class="spinner" aria-hidden="true"></span>{format!("Reading {name}…")}</p> };
+        return html! { <p class="card opening" role="status"><span class="spinner" aria-hidden="true"></span>{format!("Reading {name}…")}
+        if props.read > 0 { <progress max="100" value={props.read.to_string()} aria-label="Read so far"></progress> }</p> };
     }
     if let Some(facts) = &props.facts {
         return html! { <Opened facts={facts.clone()} on_file={&props.on_file} on_close={&props.on_close} /> };
@@ -37,7 +46,7 @@ pub(crate) fn Drop(props: &Props) -> Html {
             if let Some(name) = &props.wanted {
                 <p class="wanted">{"This link is about the file "}<strong>{name}</strong>{", which stays on its owner's machine. Choose it to see the result."}</p>
             }
-            <p>{"ONNX or Keras ("}<code>{".onnx .keras .json .h5"}</code>{"), of any size: only the structure is read, never the weights, and nothing is uploaded."}</p>
+            <p>{"ONNX or Keras ("}<code>{".onnx .keras .json .h5"}</code>{"), of any size: only the structure is read, never the weights, and nothing is uploaded. Files with weights beside a model are not needed."}</p>
             <Choose label="Choose a file" on_file={&props.on_file} primary={true} />
             <p class="or">{"or try an example"}</p>
             <ul class="examples">
@@ -46,7 +55,29 @@ pub(crate) fn Drop(props: &Props) -> Html {
                     html! { <li><button type="button" onclick={choose}>{name}</button></li> }
                 }) }
             </ul>
+            { recent(props) }
         </section>
+    }
+}
+
+/// The models that were open before, and a button that forgets them.
+fn recent(props: &Props) -> Html {
+    if props.recent.is_empty() {
+        return html! {};
+    }
+    html! {
+        <div class="recent">
+            <h3>{"Opened before"}</h3>
+            <ul class="examples">
+                { for props.recent.iter().map(|recent| {
+                    let name = recent.name.clone();
+                    let choose = props.on_recent.reform(move |_| name.clone());
+                    html! { <li><button type="button" onclick={choose} title={recent.what.clone()}>{&recent.name}</button></li> }
+                }) }
+            </ul>
+            <p class="note">{"Kept in this browser: names and structure, no weights. "}
+                <button type="button" class="link" onclick={props.on_forget.reform(|_| ())}>{"Forget them"}</button></p>
+        </div>
     }
 }
 
@@ -95,13 +126,13 @@ fn Choose(props: &ChooseProps) -> Html {
     let on_file = props.on_file.clone();
     let chosen = Callback::from(move |event: Event| {
         let input = event.target().and_then(|t| t.dyn_into::<HtmlInputElement>().ok());
-        if let Some(file) = input.and_then(|i| i.files()).and_then(|files| files.get(0)) {
+        if let Some(file) = input.and_then(|i| i.files()).and_then(|files| model_of(&files)) {
             on_file.emit(file);
         }
     });
     html! {
         <label class={classes!("choose", props.primary.then_some("primary"))}>
-            <input type="file" accept=".onnx,.keras,.json,.h5,.hdf5" onchange={chosen} />
+            <input type="file" multiple={true} accept={format!("{},.data", MODELS.join(","))} onchange={chosen} />
             <span>{&props.label}</span>
         </label>
     }

@@ -10,7 +10,7 @@ use yew::prelude::*;
 
 /// Rows that are opened at first, and shown at once.
 const OPENED: usize = 14;
-const SHOWN: usize = 150;
+const SHOWN: usize = 40;
 
 /// What rows are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,7 +88,7 @@ pub(crate) fn Layers(props: &Props) -> Html {
                     <thead><tr>
                         { header("Module", Order::Forward, false) }
                         <th scope="col" class="wide">{"Operator"}</th>
-                        <th scope="col" class="wide">{"Output"}</th>
+                        <th scope="col" class="wide output">{"Output"}</th>
                         { header("Parameters", Order::Parameters, true) }
                         { header("Saved", Order::Saved, true) }
                         { header("At peak", Order::AtPeak, true) }
@@ -118,12 +118,16 @@ fn row(
         let (path, on_select) = (path.clone(), props.on_select.clone());
         Callback::from(move |_: PointerEvent| on_select.emit(path.clone()))
     };
+    let focus = {
+        let (path, on_select) = (path.clone(), props.on_select.clone());
+        Callback::from(move |_: FocusEvent| on_select.emit(path.clone()))
+    };
     let click = toggle.reform(move |_: MouseEvent| path.clone());
     let selected = !props.selected.is_empty() && *props.selected == module.path;
     let depth = ["d0", "d1", "d2", "d3", "d4", "d5", "d6"][depth.min(6)];
     let shown = if open.is_some() { &module.name } else { &module.path };
     html! {
-        <tr class={classes!(selected.then_some("selected"))} onpointerenter={select}>
+        <tr class={classes!(selected.then_some("selected"))} onpointerenter={select} onfocusin={focus}>
             <th scope="row" class={depth}>
                 if let Some(open) = open.filter(|_| !module.children.is_empty()) {
                     <button type="button" class="fold" onclick={click} aria-expanded={open.to_string()}>
@@ -135,7 +139,7 @@ fn row(
                 }
             </th>
             <td class="wide">{&module.op}</td>
-            <td class="wide">{&module.shape}</td>
+            <td class="wide output">{&module.shape}</td>
             <td class="number wide">{grouped(module.parameters)}</td>
             <td class="number">{size(module.saved)}</td>
             <td class="number" title={percent(module.at_peak(), total)}>{size(module.at_peak())}</td>

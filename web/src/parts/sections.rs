@@ -1,6 +1,6 @@
 //! The pictures and tables below the answer.
 
-use super::{bar, compare, curve, layers, matrix, share, timeline, treemap};
+use super::{advice, bar, compare, curve, layers, matrix, share, timeline, treemap};
 use crate::draw::tree;
 use crate::page::{Msg, Page};
 use crate::protocol::{Details, Head};
@@ -14,6 +14,11 @@ pub(crate) fn all(page: &Page, ctx: &Context<Page>, head: &Rc<Head>) -> Html {
     let name = page.facts().map(|f| f.name.clone()).unwrap_or_default();
     html! {
         <>
+            if head.fit.is_some() {
+                <advice::AdviceCard advice={page.advice().cloned()} wanted={page.advice_wanted()} head={head.clone()} settled={page.settled()}
+                    applied={page.applied().cloned()} on_want={link.callback(|()| Msg::Advise)}
+                    on_apply={link.callback(|(title, change)| Msg::Applied(title, change))} on_undo={link.callback(|()| Msg::Undone)} />
+            }
             if let Some(pinned) = page.pinned() {
                 <compare::Compare pinned={pinned.clone()} model={name.clone()} summary={page.state().summary()} head={head.clone()}
                     on_close={link.callback(|()| Msg::Pinned(false))} on_restore={link.callback(|()| Msg::Restored)} />
@@ -45,7 +50,7 @@ pub(crate) fn all(page: &Page, ctx: &Context<Page>, head: &Rc<Head>) -> Html {
             if let Some(details) = page.details() {
                 <Modules details={details.clone()} selected={page.selected()} on_select={link.callback(Msg::Selected)} {width} />
             }
-            <share::Share state={page.state().clone()} file={page.file_name()} pinned={page.pinned().is_some()}
+            <share::Share state={page.state().clone()} file={page.file_name()} pinned={page.pinned().is_some()} packed={page.packed().cloned()}
                 on_pin={link.callback(Msg::Pinned)} on_export={link.callback(Msg::Export)} />
         </>
     }

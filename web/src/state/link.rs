@@ -5,8 +5,26 @@
 
 use super::{Source, State, read_shape, shape};
 
-/// How long a link may be; a longer one is no link of ours.
+/// How long a plan in a link may be; a longer one is no link of ours.
 const MOST: usize = 16 << 10;
+/// How long the structure of a model in a link may be. Browsers take more, what links are pasted into often does not.
+pub(crate) const MOST_STRUCTURE: usize = 64 << 10;
+/// What stands before it; it comes last.
+const STRUCTURE: &str = "&graph=";
+
+/// A fragment with the structure of the model in it.
+pub(crate) fn with_structure(fragment: &str, packed: &str) -> String {
+    format!("{fragment}{STRUCTURE}{packed}")
+}
+
+/// A fragment as its plan and the structure in it.
+pub(crate) fn split(fragment: &str) -> (&str, Option<&str>) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match fragment.split_once(STRUCTURE) {
+        Some((plan, packed)) => (plan, Some(packed).filter(|p| p.chars().all(plain))),
+        None => (fragment, None),
+    }
+}
 
 impl State {
     /// The fragment, without its `#`.
@@ -34,17 +52,9 @@ impl State {
         put("accumulate", &self.accumulate.to_string(), self.accumulate != d.accumulate);
         put("checkpoint", &self.checkpoint, self.checkpoint != d.checkpoint);
         put("loss", &self.loss, self.loss != d.loss);
-        for (key, on) in [
-            ("display", self.display),
-            ("expandable", self.expandable),
-            ("growth", self.growth),
-            ("weight-decay", self.weight_decay),
-            ("keep-gradients", self.keep_gradients),
-            ("ema", self.ema),
-            ("master-weights", self.master_weights),
-            ("assume-batchnorm", self.assume_batchnorm),
-        ] {
-            put(key, "1", on);
+        put("validation", &self.validation.unwrap_or_default().to_string(), self.validation.is_some());
+        for flag in self.flags() {
+            put(flag.word, "1", true);
         }
         for glob in &self.freeze {
             put("freeze", glob, true);
@@ -62,6 +72,7 @@ impl State {
     /// The state that a fragment says.
     pub(crate) fn from_link(fragment: &str) -> State {
         let mut state = State::default();
+        let (fragment, _) = split(fragment);
         if fragment.len() > MOST {
             return state;
         }
@@ -80,10 +91,7 @@ impl State {
             "batch" => self.batch = number(&value).unwrap_or(self.batch),
             "gpu" => self.gpu = value,
             "others" => self.others = number(&value).unwrap_or_default(),
-            "display" => self.display = value == "1",
-            "growth" => self.growth = value == "1",
             "framework" if one_of(&super::FRAMEWORKS) => self.framework = value,
-            "expandable" => self.expandable = value == "1",
             "precision" if one_of(&super::PRECISIONS) => self.precision = value,
             "mode" if one_of(&super::MODES) => self.mode = value,
             "optimizer" if memfit_engine::optimizers::find(&value).is_some() => self.optimizer = value,
@@ -93,17 +101,15 @@ impl State {
             }
             "checkpoint" if one_of(&super::CHECKPOINTS) => self.checkpoint = value,
             "loss" if one_of(&super::LOSSES) => self.loss = value,
-            "weight-decay" => self.weight_decay = value == "1",
-            "keep-gradients" => self.keep_gradients = value == "1",
-            "ema" => self.ema = value == "1",
-            "master-weights" => self.master_weights = value == "1",
-            "assume-batchnorm" => self.assume_batchnorm = value == "1",
+            "validation" => self.validation = number(&value),
             "freeze" => self.freeze.push(value),
             _ => {
                 if let (Some(name), Some(n)) = (key.strip_prefix("set."), number(&value)) {
                     self.set.insert(name.into(), n);
                 } else if let (Some(name), Some(dims)) = (key.strip_prefix("input."), read_shape(&value)) {
                     self.input.insert(name.into(), dims);
+                } else {
+                    self.turn(key, value == "1");
                 }
             }
         }
@@ -156,29 +162,26 @@ mod tests {
             source: Source::Own("größe & mehr=50 %.onnx".into()),
             gpu: "24.5GiB".into(),
             others: 1500,
-            display: true,
-            expandable: true,
-            growth: true,
             framework: "tensorflow".into(),
             batch: 7,
             precision: "mixed-fp16".into(),
             mode: "infer".into(),
             optimizer: "adamw".into(),
             optimizer_impl: "fused".into(),
-            weight_decay: true,
             accumulate: 4,
             checkpoint: "block".into(),
             freeze: vec!["a.*".into(), "b+c".into()],
-            keep_gradients: true,
             loss: "mse".into(),
-            ema: true,
-            master_weights: true,
-            assume_batchnorm: true,
+            validation: Some(64),
+            flags: super::super::FLAGS.iter().map(|flag| flag.word).collect(),
             set: BTreeMap::from([("seq len".into(), 512)]),
             input: BTreeMap::from([("x".into(), vec![1, 2])]),
         };
-        let back = State::from_link(&format!("#{}", state.link()));
-        assert_eq!(back, state);
+        let link = format!("#{}", state.link());
+        assert_eq!(State::from_link(&link), state);
+        let long = with_structure(&link, "aB-_9");
+        assert_eq!((State::from_link(&long), split(&long).1), (state, Some("aB-_9")));
+        assert_eq!(split("#batch=1&graph=<>").1, None);
         assert_eq!(State::from_link(&State::default().link()), State::default());
     }
 

@@ -7,12 +7,14 @@ use std::hash::{Hash, Hasher};
 use std::path::Path;
 
 /// The page's own files, all of which a first visit needs.
-const FILES: [&str; 8] = [
+const FILES: [&str; 10] = [
     "index.html",
     "style.css",
     "theme.js",
     "main.js",
     "worker.js",
+    "pack.js",
+    "png.js",
     "sw.js",
     "icon.svg",
     "manifest.webmanifest",
@@ -38,15 +40,16 @@ pub(crate) fn make([module, full, core]: [&Path; 3], out: &Path, check: bool) ->
     let mut all: Vec<String> = FILES.iter().filter(|f| **f != "sw.js").map(|f| (*f).to_owned()).collect();
     all.extend(["memfit_web.js".to_owned(), "memfit_web_bg.wasm".to_owned()]);
     let first_load: Vec<String> = all.iter().cloned().chain(["sw.js".to_owned()]).collect();
+    let mut later = vec!["worker-full.js".into(), "memfit_full.js".into(), "memfit_full_bg.wasm".into()];
     for line in std::fs::read_to_string(web.join("examples.txt"))?.lines() {
         let file = line.split(' ').next().unwrap_or_default();
         let from = root().join("models").join(file);
         std::fs::copy(&from, out.join("examples").join(file)).with_context(|| from.display().to_string())?;
-        all.push(format!("examples/{file}"));
+        later.push(format!("examples/{file}"));
     }
-    let later =
+    let embedded =
         EMBED.map(str::to_owned).into_iter().chain(["memfit.js".to_owned(), "memfit_bg.wasm".to_owned()]);
-    service_worker(out, &all, &later.collect::<Vec<_>>())?;
+    service_worker(out, &all, &later, &embedded.collect::<Vec<_>>())?;
     if check {
         budget::check(out, &first_load)?;
     }
@@ -54,20 +57,25 @@ pub(crate) fn make([module, full, core]: [&Path; 3], out: &Path, check: bool) ->
     Ok(())
 }
 
-/// Writes the list of files into the service worker, and a version that changes with any of them or of those it may keep later.
-fn service_worker(out: &Path, files: &[String], later: &[String]) -> Result<()> {
+/// Writes the lists of files into the service worker, and a version that changes with any of them or of those it may keep once asked for.
+fn service_worker(out: &Path, files: &[String], later: &[String], others: &[String]) -> Result<()> {
     let path = out.join("sw.js");
     let text = std::fs::read_to_string(&path)?;
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
-    for file in files.iter().chain(later) {
+    for file in files.iter().chain(later).chain(others) {
         std::fs::read(out.join(file))?.hash(&mut hasher);
     }
-    let list: Vec<String> = files.iter().map(|f| format!("\"{f}\"")).collect();
-    let written = text
-        .replace("\"development\"", &format!("\"memfit-{:016x}\"", hasher.finish()))
-        .replace("FILES = []", &format!("FILES = [\"./\", {}]", list.join(", ")));
-    ensure!(written != text, "sw.js has no place for its version and files");
+    let list = |files: &[String]| files.iter().map(|f| format!("\"{f}\"")).collect::<Vec<_>>().join(", ");
+    let mut written = text;
+    for (place, content) in [
+        ("\"development\"", format!("\"memfit-{:016x}\"", hasher.finish())),
+        ("FILES = []", format!("FILES = [\"./\", {}]", list(files))),
+        ("LATER = []", format!("LATER = [{}]", list(later))),
+    ] {
+        ensure!(written.contains(place), "sw.js has no place for `{place}`");
+        written = written.replace(place, &content);
+    }
     std::fs::write(path, written)?;
     Ok(())
 }

@@ -30,6 +30,7 @@ export interface Plan {
   ema?: boolean;
   master_weights?: boolean;
   cudnn_benchmark?: boolean;
+  channels_last?: boolean;
   autocast_backward?: boolean;
   composed_attention?: boolean;
   assume_batchnorm?: boolean;
@@ -206,9 +207,11 @@ export interface Advice {
     /** 1 is a setting, 2 a change of the training loop, 3 touches what is learnt. */
     effort: number;
     cost: string;
-    /** With `result`, null where it is not predicted. */
-    saving_bytes: number | null;
-    result: Outcome | null;
+    /** What the step needs less, or the process holds where `for_others`. */
+    saving_bytes: number;
+    /** Whether others have what is saved, and the step needs as much as before. */
+    for_others: boolean;
+    result: Outcome;
     /** What differs in the plan: `{ ...plan, ...change.plan }` is the plan after the change. */
     plan: Plan;
     /** The code that does it. */

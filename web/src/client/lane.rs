@@ -1,0 +1,278 @@
+//! One worker with its questions. A worker that stops (the core's memory is full, say) is replaced, and the model that is open
+//! is opened there again.
+
+use crate::protocol::{Answer, Ask, Problem, Question, Said};
+use js_sys::Array;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wasm_bindgen::prelude::*;
+use web_sys::{MessageEvent, Worker, WorkerOptions, WorkerType};
+
+/// The compiled modules: the page's own, and the larger one once a worker has loaded it.
+pub(super) struct Modules {
+    own: JsValue,
+    full: RefCell<JsValue>,
+}
+
+impl Modules {
+    pub(super) fn new(own: JsValue) -> Rc<Modules> {
+        Rc::new(Modules { own, full: RefCell::new(JsValue::UNDEFINED) })
+    }
+}
+
+/// A file that is open.
+pub(super) struct Opened {
+    pub(super) generation: u64,
+    pub(super) name: String,
+    pub(super) file: JsValue,
+    /// Whether the page hears of it, which it does once.
+    pub(super) announced: bool,
+}
+
+type Answered = Rc<dyn Fn(Answer, JsValue)>;
+
+struct Inner {
+    modules: Rc<Modules>,
+    worker: Option<Worker>,
+    /// Whether the worker has the larger module.
+    full: bool,
+    /// Whether it has said that it is ready.
+    ready: bool,
+    open: Option<Opened>,
+    /// Whether the worker has that file.
+    has_it: bool,
+    /// The question in the worker's hands.
+    busy: Option<Question>,
+    waiting: BTreeMap<u8, Question>,
+    answered: Answered,
+    /// Kept alive as long as the worker.
+    listeners: Vec<Closure<dyn Fn(MessageEvent)>>,
+}
+
+impl Inner {
+    /// Whether the larger module is needed for what is open or waits.
+    fn needs_more(&self) -> bool {
+        let open = self.open.as_ref().map(|o| Ask::Open { file: o.name.clone() });
+        open.iter().chain(self.waiting.values().map(|q| &q.ask)).any(Ask::needs_more)
+    }
+
+    fn end(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            worker.set_onmessage(None);
+            worker.set_onerror(None);
+            worker.terminate();
+        }
+        (self.ready, self.has_it) = (false, false);
+        // What was asked of it is asked of the next one, unless there is something newer.
+        if let Some(question) = self.busy.take().filter(|q| !matches!(q.ask, Ask::Open { .. })) {
+            self.waiting.entry(question.ask.kind()).or_insert(question);
+        }
+    }
+}
+
+/// A worker and what is asked of it.
+#[derive(Clone)]
+pub(super) struct Lane(Rc<RefCell<Inner>>);
+
+impl Lane {
+    pub(super) fn new(modules: &Rc<Modules>, answered: Answered) -> Lane {
+        Lane(Rc::new(RefCell::new(Inner {
+            modules: modules.clone(),
+            worker: None,
+            full: false,
+            ready: false,
+            open: None,
+            has_it: false,
+            busy: None,
+            waiting: BTreeMap::new(),
+            answered,
+            listeners: Vec::new(),
+        })))
+    }
+
+    pub(super) fn open(&self, opened: Opened) {
+        {
+            let mut inner = self.0.borrow_mut();
+            // Whatever waits is about the model before.
+            inner.waiting.retain(|_, q| matches!(q.ask, Ask::Explain { .. }));
+            let wanted = opened.announced;
+            (inner.open, inner.has_it) = (Some(opened), false);
+            if inner.busy.is_some() && !wanted {
+                inner.busy = None;
+                inner.end();
+            }
+        }
+        self.next();
+    }
+
+    pub(super) fn close(&self) {
+        let mut inner = self.0.borrow_mut();
+        inner.open = None;
+        inner.waiting.clear();
+    }
+
+    pub(super) fn ask(&self, generation: u64, ask: Ask) {
+        self.0.borrow_mut().waiting.insert(ask.kind(), Question { generation, ask });
+        self.next();
+    }
+
+    /// Forgets what waits of these kinds, and cuts off the answer to one of them.
+    pub(super) fn forget(&self, kinds: &[u8]) {
+        {
+            let mut inner = self.0.borrow_mut();
+            inner.waiting.retain(|kind, _| !kinds.contains(kind));
+            if inner.busy.as_ref().is_none_or(|q| !kinds.contains(&q.ask.kind())) {
+                return;
+            }
+            inner.busy = None;
+            inner.end();
+        }
+        self.next();
+    }
+
+    /// Gives the worker the most urgent question, if it is free.
+    fn next(&self) {
+        let (more, start) = {
+            let inner = self.0.borrow();
+            let wanted = !inner.waiting.is_empty() || inner.open.as_ref().is_some_and(|o| o.announced);
+            (wanted && !inner.full && inner.needs_more(), wanted && inner.worker.is_none())
+        };
+        if more {
+            let mut inner = self.0.borrow_mut();
+            inner.end();
+            inner.full = true;
+        }
+        if more || start {
+            return self.start();
+        }
+        let mut inner = self.0.borrow_mut();
+        if inner.busy.is_some() || !inner.ready {
+            return;
+        }
+        let opens =
+            inner.open.as_ref().filter(|o| !inner.has_it && (o.announced || !inner.waiting.is_empty()));
+        let (question, file) = match opens {
+            Some(o) => {
+                let ask = Ask::Open { file: o.name.clone() };
+                (Question { generation: o.generation, ask }, o.file.clone())
+            }
+            None => match inner.waiting.pop_first() {
+                Some((_, question)) => (question, JsValue::UNDEFINED),
+                None => return,
+            },
+        };
+        let Ok(text) = serde_json::to_string(&question) else { return };
+        inner.busy = Some(question);
+        if let Some(worker) = &inner.worker {
+            let _ = worker.post_message(&Array::of2(&text.into(), &file));
+        }
+    }
+
+    pub(super) fn start(&self) {
+        let mut inner = self.0.borrow_mut();
+        let options = WorkerOptions::new();
+        options.set_type(WorkerType::Module);
+        let script = if inner.full { "worker-full.js" } else { "worker.js" };
+        let Ok(worker) = Worker::new_with_options(script, &options) else { return };
+        let lane = self.clone();
+        let message =
+            Closure::<dyn Fn(MessageEvent)>::new(move |event: MessageEvent| lane.hear(&event.data()));
+        let lane = self.clone();
+        let error = Closure::<dyn Fn(MessageEvent)>::new(move |_| lane.stopped());
+        worker.set_onmessage(Some(message.as_ref().unchecked_ref()));
+        worker.set_onerror(Some(error.as_ref().unchecked_ref()));
+        let module = if inner.full { inner.modules.full.borrow().clone() } else { inner.modules.own.clone() };
+        let _ = worker.post_message(&module);
+        inner.worker = Some(worker);
+        inner.listeners.extend([message, error]);
+    }
+
+    fn hear(&self, data: &JsValue) {
+        if data.is_instance_of::<js_sys::WebAssembly::Module>() {
+            *self.0.borrow().modules.full.borrow_mut() = data.clone();
+            return;
+        }
+        let Some(pair) = data.dyn_ref::<Array>() else { return };
+        let text = pair.get(0).as_string().unwrap_or_default();
+        if let Ok(answer) = serde_json::from_str::<Answer>(&text) {
+            self.receive(answer, pair.get(1));
+        }
+    }
+
+    fn receive(&self, answer: Answer, bytes: JsValue) {
+        let heard = {
+            let mut inner = self.0.borrow_mut();
+            let answered = inner.answered.clone();
+            if matches!(answer.said, Said::Reading(_)) {
+                let announced = inner.open.as_ref().is_some_and(|o| o.announced);
+                drop(inner);
+                if announced {
+                    answered(answer, bytes);
+                }
+                return;
+            }
+            inner.busy = None;
+            let about_file = matches!(answer.said, Said::Opened(_) | Said::Failed(0, _));
+            // The file may have been replaced by another one meanwhile.
+            let newest = inner.open.as_ref().is_some_and(|o| o.generation == answer.generation);
+            if matches!(answer.said, Said::Ready) {
+                inner.ready = true;
+                None
+            } else if about_file {
+                inner.has_it = newest;
+                let announced =
+                    inner.open.as_mut().is_some_and(|o| newest && std::mem::take(&mut o.announced));
+                if newest && matches!(answer.said, Said::Failed(..)) {
+                    inner.open = None;
+                    inner.waiting.clear();
+                }
+                announced.then_some(answered)
+            } else {
+                Some(answered)
+            }
+        };
+        self.next();
+        if let Some(answered) = heard {
+            answered(answer, bytes);
+        }
+    }
+
+    /// The worker has failed: the question has no answer, and a new worker takes the next.
+    fn stopped(&self) {
+        let (answered, kind, generation, ready) = {
+            let mut inner = self.0.borrow_mut();
+            let ready = inner.ready;
+            let waits = std::mem::take(&mut inner.waiting).into_values().next();
+            let question = inner.busy.take().or(waits);
+            inner.end();
+            let (kind, generation) = match (&question, &inner.open) {
+                (Some(q), _) => (q.ask.kind(), q.generation),
+                (None, Some(open)) if open.announced => (0, open.generation),
+                (None, _) => (u8::MAX, 0),
+            };
+            // A file at which the worker stopped is not given to the next one.
+            if kind == 0 {
+                inner.open = None;
+            }
+            (inner.answered.clone(), kind, generation, ready)
+        };
+        if ready {
+            self.start();
+        }
+        let problem = Problem {
+            place: "memfit".into(),
+            op: String::new(),
+            message: if ready {
+                "the core stopped at this question; that is a bug, or this browser has no memory left".into()
+            } else {
+                "a part of the calculator could not be loaded; it needs the network the first time".into()
+            },
+            hint: ready.then(|| "the same file given to the command line says more".into()),
+        };
+        answered(
+            Answer { generation, took: 0.0, said: Said::Failed(kind, vec![problem]) },
+            JsValue::UNDEFINED,
+        );
+    }
+}
