@@ -237,7 +237,7 @@ pub(crate) fn document(e: &Estimate) -> Document<'_> {
             buffers: m.buffers,
             operators: m.operators,
         },
-        plan: plan(p, e.batch_size),
+        plan: plan(&e.plan, e.batch_size),
         peak: Peak {
             allocated_bytes: peak.allocated.0,
             reserved_bytes: peak.reserved.0,

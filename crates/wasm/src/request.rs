@@ -78,6 +78,7 @@ struct Request {
     prefetch_to_device: Option<u32>,
     predict_batches: Option<u32>,
     stale_models: Option<u32>,
+    steps_per_execution: Option<u32>,
 }
 
 /// How the framework's allocator is set up, as an estimate shows it.
@@ -220,6 +221,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         prefetch: request.prefetch_to_device.unwrap_or_default(),
         predict_batches: request.predict_batches.unwrap_or_default(),
         stale_models: request.stale_models.unwrap_or_default(),
+        steps_per_execution: request.steps_per_execution.filter(|n| *n > 1).unwrap_or_default(),
     };
     let life = (life != Life::default()).then_some(life);
     let warnings = plan.settle(request.optimizer_impl.map(Into::into));

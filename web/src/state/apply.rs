@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// Whether the page has a control for all that a change says.
 pub(crate) fn can_apply(change: &Map<String, Value>) -> bool {
     let has = |(key, value): (&String, &Value)| match (&**key, value) {
-        ("prefetch_to_device" | "predict_batches" | "stale_models", _) => false,
+        ("prefetch_to_device" | "predict_batches" | "stale_models" | "steps_per_execution", _) => false,
         ("allocator", Value::Object(settings)) => {
             settings.get("memory_limit_bytes").is_none_or(Value::is_null)
         }

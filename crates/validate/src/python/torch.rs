@@ -303,7 +303,7 @@ mod tests {
     use memfit_engine::Model;
     use memfit_graph::{Attribute, Attributes, Binding, DType, Graph, Role, Shape, Type};
 
-    /// x[2,8] → linear → relu → sigmoid of itself → out
+    /// x[2,8] → linear → relu → times its tanh → out
     fn model() -> Model {
         let mut g = Graph::default();
         let float = |shape: &[u64]| Type::tensor(DType::Float32, Shape::from(shape));
@@ -314,7 +314,7 @@ mod tests {
         let turned = Attributes::from([("transB", Attribute::Int(1))]);
         let y = g.push("Gemm", turned, &[x, w, b], "y").unwrap();
         let z = g.push("Relu", Attributes::default(), &[y], "z").unwrap();
-        let s = g.push("Sigmoid", Attributes::default(), &[z], "s").unwrap();
+        let s = g.push("Tanh", Attributes::default(), &[z], "s").unwrap();
         let out = g.push("Mul", Attributes::default(), &[z, s], "out").unwrap();
         g.outputs = vec![out];
         Model::new(g, "m", "onnx", 4)
@@ -345,8 +345,8 @@ class Model(Step):
         self.at(\"Relu_1\")
         t4 = F.relu(t3)
         del t3
-        self.at(\"Sigmoid_2\")
-        t5 = torch.sigmoid(t4)
+        self.at(\"Tanh_2\")
+        t5 = torch.tanh(t4)
         self.at(\"Mul_3\")
         t6 = t4 * t5
         del t4, t5

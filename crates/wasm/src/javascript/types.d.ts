@@ -68,6 +68,8 @@ export interface Plan {
   predict_batches?: number;
   /** Models of earlier runs that are still alive. */
   stale_models?: number;
+  /** Keras: steps that run in one call of the graph. */
+  steps_per_execution?: number;
   /** What a Keras file does not say of a custom layer, by name or class. */
   layer?: Record<string, { shape?: number[]; params?: number; state?: number }>;
 }
@@ -110,7 +112,7 @@ export interface Estimate {
     buffers: number;
     operators: number;
   };
-  plan: Required<Omit<Plan, "batch_size" | "set" | "input" | "gpu" | "other_processes_bytes" | "display" | "allocator" | "allocator_conf" | "cuda_malloc_async" | "memory_growth" | "validation_batch" | "prefetch_to_device" | "predict_batches" | "stale_models" | "layer">> & Pick<Plan, "allocator"> & { batch_size: number | null };
+  plan: Required<Omit<Plan, "batch_size" | "set" | "input" | "gpu" | "other_processes_bytes" | "display" | "allocator" | "allocator_conf" | "cuda_malloc_async" | "memory_growth" | "validation_batch" | "prefetch_to_device" | "predict_batches" | "stale_models" | "steps_per_execution" | "layer">> & Pick<Plan, "allocator"> & { batch_size: number | null };
   peak: {
     allocated_bytes: number;
     reserved_bytes: number;
