@@ -48,11 +48,14 @@ pub fn search<E>(
             None if start > 1 => runs.saturating_add(step).min(most),
             None => runs.saturating_mul(2).min(most),
         };
-        step = step.saturating_mul(4);
         if !go_on() {
             break;
         }
         let outcome = attempt(next)?;
+        // The start is no step yet.
+        if !tried.is_empty() {
+            step = step.saturating_mul(4);
+        }
         tried.push((next, outcome));
         match outcome {
             Outcome::Ran => runs = next,

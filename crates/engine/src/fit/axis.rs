@@ -223,7 +223,7 @@ mod tests {
         let open = graph(&[Dim::symbol("batch"), Dim::Known(3), Dim::Known(224), Dim::Known(224)]);
         let base = Binding { batch: Some(8), ..Binding::default() };
         assert_eq!(Axis::Image.bind(&open, &base, 64).shapes["x"], [8, 3, 64, 64]);
-        assert_eq!(Axis::Batch.bind(&open, &base, 64).symbols["batch"], 64);
+        assert_eq!(Axis::Batch.bind(&open, &base, 64).batch, Some(64));
         let given = Binding { shapes: [("x".into(), vec![1, 3, 32, 32])].into(), ..Binding::default() };
         assert_eq!(Axis::Batch.bind(&open, &given, 64).shapes["x"], [64, 3, 32, 32]);
         let fixed = graph(&[1, 3, 224, 224].map(Dim::Known));
