@@ -54,9 +54,9 @@ const WINOGRAD_TILE: u64 = 36 * 4;
 const DENSE_CHANNELS: u64 = 17;
 /// The same where there are several groups.
 const GROUP_CHANNELS: u64 = 40;
-/// Channels of input and output (of a group) from which on the gradient of the filter takes two pairs of copies. Of all multiples
-/// of a pair from 1.5 to 2.2, exactly two brings most of the published peaks within any bound from 0.25 to 3 %, in
-/// either half of the models.
+/// Channels of input and output (of a group) from which on the gradient of the filter takes two pairs of copies. Of the
+/// multiples of a pair from 1.5 to 2.2, two brings most of the published peaks within any bound from 0.25 to 3 %; it is read off
+/// them, not off cuDNN's documentation.
 const WIDE_CHANNELS: u64 = 33;
 /// An image's channels at most; they are padded to what a tensor core reads at once.
 const IMAGE_CHANNELS: u64 = 4;
