@@ -15,6 +15,7 @@ pub mod frameworks;
 mod host;
 mod model;
 pub mod optimizers;
+mod order;
 pub mod parallel;
 mod parameters;
 mod placement;

@@ -9,6 +9,7 @@ use crate::devices::context::{self, ContextItem};
 use crate::devices::{Card, Device};
 use crate::{Framework, Phase, Plan, Timeline, range};
 use memfit_graph::Bytes;
+use std::borrow::Cow;
 
 /// Whether a step fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,20 +137,38 @@ pub(crate) fn inside_of(timeline: &Timeline, plan: &Plan, limit: Bytes, total: B
     replay(timeline, &mut *plan.allocator.within(plan.framework, limit, total))
 }
 
+/// Whether a limit is never met, so that a replay inside of it is the one with nothing in its way: PyTorch's allocator asks for
+/// its limit only where it takes a segment, unless it collects garbage or sets address space aside.
+fn runs_as_open(plan: &Plan, open: &Replay, limit: Bytes) -> bool {
+    let settings = &plan.allocator;
+    plan.framework == Framework::Pytorch
+        && !settings.cuda_malloc_async
+        && !settings.pytorch.expandable_segments
+        && settings.pytorch.garbage_collection_threshold == 0
+        && open.fits()
+        && open.peak_reserved.usage.reserved <= limit
+}
+
 /// How the step gets on inside of the card. `open` is its replay with nothing in its way.
 pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay) -> Fit {
     let limits = limits(plan, card);
-    let expected = inside_of(timeline, plan, limits.expected, card.device.usable());
+    let inside = |limit: Bytes| {
+        if runs_as_open(plan, open, limit) {
+            return Cow::Borrowed(open);
+        }
+        Cow::Owned(inside_of(timeline, plan, limit, card.device.usable()))
+    };
+    let expected = inside(limits.expected);
     let preallocates = plan.allocator.preallocates(plan.framework);
     let verdict = match expected.failure {
         Some(_) => Verdict::DoesNotFit,
-        None if inside_of(timeline, plan, limits.cautious, card.device.usable()).fits() => Verdict::Fits,
+        None if inside(limits.cautious).fits() => Verdict::Fits,
         None => Verdict::Tight,
     };
     let context = context::total(&card.context(plan)).expected;
     let others = context::total(&card.others()).expected;
     let free = card.device.usable().saturating_sub(others).saturating_sub(context);
-    let held = if expected.fits() && !preallocates { &expected } else { open };
+    let held = if expected.fits() && !preallocates { &*expected } else { open };
     Fit {
         gpu: card.device.id.clone(),
         capacity: card.device.total(),

@@ -5,7 +5,8 @@
 //! sit in a chunk almost twice its size. Without `allow_growth` one region of the whole limit is taken at first use; with
 //! it regions begin at 2 MiB and double. Regions are not joined: the default sub-allocator does not support it.
 
-use super::chunks::{Chunks, FreeSet, State};
+use super::chunks::{Chunks, State};
+use super::free_set::FreeSet;
 use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
 use memfit_graph::Bytes;
 
@@ -57,6 +58,8 @@ pub struct BfcAllocator {
     free: FreeSet,
     usage: Usage,
     regions: usize,
+    /// Regions taken and collections.
+    driver_calls: u64,
     next_region: u64,
     collections: u32,
 }
@@ -69,9 +72,10 @@ impl BfcAllocator {
         BfcAllocator {
             config: BfcConfig { memory_limit: limit, ..config },
             chunks: Chunks::default(),
-            free: FreeSet::new(),
+            free: FreeSet::default(),
             usage: Usage::default(),
             regions: 0,
+            driver_calls: 0,
             // At least one chunk, or doubling would never end.
             next_region: first.round_up(MIN_CHUNK).0.max(MIN_CHUNK),
             collections: 0,
@@ -80,9 +84,7 @@ impl BfcAllocator {
 
     /// `FindChunkPtr`, without the split.
     fn find(&mut self, size: u64) -> Option<u32> {
-        let key = *self.free.range((size, 0, 0)..).next()?;
-        self.free.remove(&key);
-        Some(key.2)
+        self.free.take_first(size).map(|key| key.2)
     }
 
     /// `Extend`.
@@ -117,6 +119,7 @@ impl BfcAllocator {
             self.usage.reserved += Bytes(region);
         }
         self.regions += 1;
+        self.driver_calls += 1;
         true
     }
 
@@ -140,6 +143,7 @@ impl BfcAllocator {
             self.regions -= 1;
         }
         self.collections += 1;
+        self.driver_calls += 1;
         true
     }
 }
@@ -190,12 +194,7 @@ impl Allocator for BfcAllocator {
         let chunk = self.chunks[block.0];
         self.usage.requested -= Bytes(chunk.requested);
         self.usage.allocated -= Bytes(chunk.size);
-        let free = &mut self.free;
-        let joint = self.chunks.coalesce(block.0, State::Free, |c, id| {
-            free.remove(&c.key(id));
-        });
-        self.chunks[joint].state = State::Free;
-        self.free.insert(self.chunks[joint].key(joint));
+        self.chunks.join_free(block.0, &mut self.free);
     }
 
     fn usage(&self) -> Usage {
@@ -212,6 +211,10 @@ impl Allocator for BfcAllocator {
 
     fn segment_count(&self) -> usize {
         self.regions
+    }
+
+    fn driver_calls(&self) -> Option<u64> {
+        Some(self.driver_calls)
     }
 
     fn retries(&self) -> u32 {

@@ -4,12 +4,10 @@
 //! 21 bins by size and searches the bins upward for the first that fits, each bin ordered by (size, address); bins
 //! being ranges of sizes, that is the same chunk as the first one in a single ordered set.
 
+use super::free_set::{FreeSet, Key};
 use super::{Run, Segment};
+use crate::order::sorted_by_key;
 use memfit_graph::Bytes;
-use std::collections::BTreeSet;
-
-/// Free chunks by (size, address, id).
-pub(super) type FreeSet = BTreeSet<(u64, u64, u32)>;
 
 /// No chunk.
 pub(super) const NONE: u32 = u32::MAX;
@@ -135,6 +133,23 @@ impl Chunks {
         id
     }
 
+    /// Makes a chunk free and joins it with its free neighbours, which are in `free`. Returns the joint chunk.
+    pub(super) fn join_free(&mut self, id: u32, free: &mut FreeSet) -> u32 {
+        let mut neighbour: Option<Key> = None;
+        let joint = self.coalesce(id, State::Free, |chunk, id| {
+            if let Some(other) = neighbour.replace(chunk.key(id)) {
+                free.remove(&other);
+            }
+        });
+        self[joint].state = State::Free;
+        let key = self[joint].key(joint);
+        match neighbour.and_then(|key| free.find(&key)) {
+            Some(place) => free.replace(place, key),
+            None => free.insert(key),
+        }
+        joint
+    }
+
     /// Forgets a chunk.
     pub(super) fn remove(&mut self, id: u32) {
         self[id].state = State::Spare;
@@ -169,7 +184,6 @@ impl Chunks {
                 segments.push(Segment { address, runs });
             }
         }
-        segments.sort_by_key(|s| s.address);
-        segments
+        sorted_by_key(segments, |segment| segment.address)
     }
 }

@@ -12,7 +12,8 @@
 //! Left out: tensors put into the persistent pool, which get pages of their own size, and that a lone free slice whose size
 //! is no multiple of the alignment is not used again before it is merged.
 
-use super::chunks::{Chunks, FreeSet, State};
+use super::chunks::{Chunks, State};
+use super::free_set::FreeSet;
 use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
 use memfit_graph::Bytes;
 use std::collections::BTreeSet;

@@ -10,6 +10,7 @@ mod chunks;
 mod cubecl;
 mod cuda_async;
 mod exact;
+mod free_set;
 #[cfg(test)]
 mod properties;
 mod pytorch;
@@ -145,6 +146,11 @@ pub trait Allocator {
     fn largest_free(&self) -> Bytes;
     /// How many segments it holds.
     fn segment_count(&self) -> usize;
+    /// How often what it holds of the driver has changed or was tried to. Where a step leaves this as it was, the allocator is
+    /// after it as it was before: each piece that died is joined with its free neighbours again. `None` where that is not so.
+    fn driver_calls(&self) -> Option<u64> {
+        None
+    }
     /// How often it gave everything back and tried again.
     fn retries(&self) -> u32 {
         0

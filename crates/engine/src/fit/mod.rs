@@ -12,6 +12,7 @@ mod steps;
 pub use axis::Axis;
 
 use crate::devices::{Card, context};
+use crate::order::sorted_by_key;
 use crate::{Model, Plan, Precision, placement};
 use memfit_graph::{Binding, Bytes, Problem};
 use steps::Steps;
@@ -84,7 +85,7 @@ pub fn matrix(
             }
         }
     }
-    cells.sort_by_key(|(place, _)| *place);
+    let cells = sorted_by_key(cells, |((card, plan), _)| (card * plans.len() + plan) as u64);
     Ok(cells.into_iter().map(|(_, cell)| cell).collect())
 }
 

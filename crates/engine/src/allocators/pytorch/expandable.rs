@@ -64,6 +64,7 @@ impl PytorchAllocator {
             return None;
         }
         self.usage.reserved += Bytes(bytes);
+        self.driver_calls += 1;
         self.pools[pool].unmapped.remove(&(chunk.address, id));
         if bytes < chunk.size {
             let rest = self.chunks.split(id, bytes);
@@ -112,6 +113,7 @@ impl PytorchAllocator {
             self.put_free(rest);
         }
         self.usage.reserved -= Bytes(end - begin);
+        self.driver_calls += 1;
         self.chunks[id].state = State::Unmapped;
         let unmapped = &mut self.pools[pool].unmapped;
         let joint = self.chunks.coalesce(id, State::Unmapped, |c, id| {

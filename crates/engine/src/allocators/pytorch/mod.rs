@@ -14,7 +14,8 @@ mod expandable;
 
 pub use config::{ConfigError, PytorchAllocatorConfig};
 
-use super::chunks::{Chunks, FreeSet, State};
+use super::chunks::{Chunks, State};
+use super::free_set::FreeSet;
 use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
 use config::{MIN_BLOCK, SMALL_SIZE};
 use memfit_graph::Bytes;
@@ -40,6 +41,8 @@ pub struct PytorchAllocator {
     pools: [Pool; 2],
     usage: Usage,
     segments: usize,
+    /// Memory taken and given back.
+    driver_calls: u64,
     retries: u32,
 }
 
@@ -53,6 +56,7 @@ impl PytorchAllocator {
             pools: [small, Pool::default()],
             usage: Usage::default(),
             segments: 0,
+            driver_calls: 0,
             retries: 0,
         }
     }
@@ -79,29 +83,47 @@ impl PytorchAllocator {
         pool.free.insert(self.chunks[id].key(id));
     }
 
-    /// `get_free_block`.
+    /// `get_free_block`: a block in no pool, cut to size.
     fn find(&mut self, pool: usize, size: u64) -> Option<u32> {
         self.pools[pool].searches += 1;
-        let mut fits = self.pools[pool].free.range((size, 0, 0)..);
-        let &(mut found, _, mut id) = fits.next()?;
+        let free = &self.pools[pool].free;
+        let (mut place, (mut found, address, mut id)) = free.first(size)?;
         if self.config.expandable_segments {
             // A block with room to grow behind it counts as large as it can grow.
-            for &(next_found, _, next) in fits {
-                if self.grown(next) >= self.grown(id) {
+            let mut key = (found, address, id);
+            for next in free.at_least(size).skip(1) {
+                if self.grown(next.2) >= self.grown(key.2) {
                     break;
                 }
-                (found, id) = (next_found, next);
+                key = *next;
             }
+            place = free.find(&key)?;
+            (found, _, id) = key;
         }
-        let oversize = size >= self.max_split();
-        if !oversize && found >= self.max_split() {
+        let max_split = self.max_split();
+        let limit = size.saturating_add(self.config.max_non_split_rounding.0);
+        let suits = if size >= max_split { found < limit } else { found < max_split };
+        if !suits {
             return None;
         }
-        if oversize && found >= size.saturating_add(self.config.max_non_split_rounding.0) {
-            return None;
+        if self.should_split(id, size) {
+            let rest = self.chunks.split(id, size);
+            let pool = &mut self.pools[pool];
+            let chunk = &mut self.chunks[rest];
+            (chunk.state, chunk.since) = (State::Free, pool.searches);
+            pool.free.replace(place, chunk.key(rest));
+        } else {
+            self.pools[pool].free.take(place);
         }
-        self.forget(id);
         Some(id)
+    }
+
+    /// Cuts a block that is in no pool to size.
+    fn cut(&mut self, id: u32, size: u64) {
+        if self.should_split(id, size) {
+            let rest = self.chunks.split(id, size);
+            self.put_free(rest);
+        }
     }
 
     /// `alloc_block`: a new segment, or the growing one grown.
@@ -115,6 +137,7 @@ impl PytorchAllocator {
         }
         self.usage.reserved += Bytes(segment);
         self.segments += 1;
+        self.driver_calls += 1;
         Some(self.chunks.segment(segment, u8::from(pool == 1), State::Free))
     }
 
@@ -123,6 +146,7 @@ impl PytorchAllocator {
         self.forget(id);
         self.usage.reserved -= Bytes(self.chunks[id].size);
         self.segments -= 1;
+        self.driver_calls += 1;
         self.chunks.remove(id);
     }
 
@@ -132,7 +156,8 @@ impl PytorchAllocator {
             return false;
         }
         let wanted = size.max(self.max_split());
-        if let Some(&(_, _, id)) = self.pools[pool].free.range((wanted, 0, 0)..).next() {
+        let first = self.pools[pool].free.at_least(wanted).next().copied();
+        if let Some((_, _, id)) = first {
             // PyTorch does not look whether it is split, and such a block hardly ever is.
             if !self.chunks[id].is_split() {
                 self.release(id);
@@ -226,8 +251,12 @@ impl Allocator for PytorchAllocator {
             }
             if found.is_none() {
                 self.retries += 1;
+                self.driver_calls += 1;
                 self.release_all();
                 found = self.extend(pool, size, segment);
+            }
+            if let Some(id) = found {
+                self.cut(id, size);
             }
         }
         let Some(id) = found else {
@@ -240,10 +269,6 @@ impl Allocator for PytorchAllocator {
                 largest_allowed: None,
             });
         };
-        if self.should_split(id, size) {
-            let rest = self.chunks.split(id, size);
-            self.put_free(rest);
-        }
         let chunk = &mut self.chunks[id];
         (chunk.state, chunk.requested) = (State::Live, request.0);
         self.usage.requested += request;
@@ -258,11 +283,9 @@ impl Allocator for PytorchAllocator {
         let chunk = self.chunks[block.0];
         self.usage.requested -= Bytes(chunk.requested);
         self.usage.allocated -= Bytes(chunk.size);
-        let free = &mut self.pools[chunk.pool as usize].free;
-        let joint = self.chunks.coalesce(block.0, State::Free, |c, id| {
-            free.remove(&c.key(id));
-        });
-        self.put_free(joint);
+        let pool = &mut self.pools[chunk.pool as usize];
+        let joint = self.chunks.join_free(block.0, &mut pool.free);
+        self.chunks[joint].since = pool.searches;
     }
 
     fn usage(&self) -> Usage {
@@ -282,6 +305,10 @@ impl Allocator for PytorchAllocator {
 
     fn segment_count(&self) -> usize {
         self.segments
+    }
+
+    fn driver_calls(&self) -> Option<u64> {
+        Some(self.driver_calls)
     }
 
     fn retries(&self) -> u32 {

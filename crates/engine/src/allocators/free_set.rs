@@ -1,0 +1,184 @@
+//! An ordered set of free chunks: which is the smallest that a request fits in, the lowest of equals.
+//!
+//! Every request and every death of a tensor changes the set, so it decides how long a replay takes. It is kept as sorted runs
+//! of a few dozen keys, one behind the other: a change moves a part of one run, and a step of most models needs one run.
+
+/// A free chunk: size, address, id.
+pub(super) type Key = (u64, u64, u32);
+
+/// A run is cut in two when it has so many keys.
+const LONGEST: usize = 64;
+
+/// Whether one key comes before another; ids do not matter, since addresses differ.
+fn precedes(a: &Key, b: &Key) -> bool {
+    let number = |key: &Key| (u128::from(key.0) << 64) | u128::from(key.1);
+    number(a) < number(b)
+}
+
+/// Free chunks in ascending order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FreeSet {
+    /// None of them is empty but a single one.
+    runs: Vec<Vec<Key>>,
+}
+
+/// Where a key is, until the set changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    run: usize,
+    at: usize,
+}
+
+impl FreeSet {
+    /// Where a key is or would be. That may be the end of the last run.
+    fn place(&self, key: &Key) -> Place {
+        let last = self.runs.len().saturating_sub(1);
+        let run = if last == 0 {
+            0
+        } else {
+            self.runs.partition_point(|run| run.last().is_some_and(|k| precedes(k, key))).min(last)
+        };
+        Place { run, at: self.runs.get(run).map_or(0, |keys| keys.partition_point(|k| precedes(k, key))) }
+    }
+
+    /// The first chunk of at least `size` bytes.
+    pub(super) fn first(&self, size: u64) -> Option<(Place, Key)> {
+        let place = self.place(&(size, 0, 0));
+        Some((place, *self.runs.get(place.run)?.get(place.at)?))
+    }
+
+    /// Takes the chunk at a place out.
+    pub(super) fn take(&mut self, place: Place) {
+        let Some(keys) = self.runs.get_mut(place.run).filter(|keys| place.at < keys.len()) else { return };
+        keys.remove(place.at);
+        if keys.is_empty() && self.runs.len() > 1 {
+            self.runs.remove(place.run);
+        }
+    }
+
+    /// Puts another chunk in the stead of the one at a place.
+    pub(super) fn replace(&mut self, place: Place, key: Key) {
+        let (Place { run, at }, is_last) = (place, place.run + 1 == self.runs.len());
+        let Some(keys) = self.runs.get_mut(run).filter(|keys| at < keys.len()) else {
+            return self.insert(key);
+        };
+        // Within the run's own ends the others only move up or down by one.
+        if precedes(&key, &keys[at]) {
+            let to = keys[..at].partition_point(|k| precedes(k, &key));
+            if to > 0 || run == 0 {
+                keys.copy_within(to..at, to + 1);
+                keys[to] = key;
+                return;
+            }
+        } else {
+            let to = at + keys[at + 1..].partition_point(|k| precedes(k, &key));
+            if to + 1 < keys.len() || is_last {
+                keys.copy_within(at + 1..to + 1, at);
+                keys[to] = key;
+                return;
+            }
+        }
+        self.take(place);
+        self.insert(key);
+    }
+
+    /// Adds a chunk that is not in the set.
+    pub(super) fn insert(&mut self, key: Key) {
+        let Place { run, at } = self.place(&key);
+        let Some(keys) = self.runs.get_mut(run) else {
+            let mut keys = Vec::with_capacity(LONGEST);
+            keys.push(key);
+            return self.runs.push(keys);
+        };
+        keys.insert(at, key);
+        if keys.len() == LONGEST {
+            let mut upper = Vec::with_capacity(LONGEST);
+            upper.extend(keys.drain(LONGEST / 2..));
+            self.runs.insert(run + 1, upper);
+        }
+    }
+
+    /// Where a chunk is, if it is in the set.
+    pub(super) fn find(&self, key: &Key) -> Option<Place> {
+        let place = self.place(key);
+        (self.runs.get(place.run)?.get(place.at)? == key).then_some(place)
+    }
+
+    /// Takes a chunk out.
+    pub(super) fn remove(&mut self, key: &Key) {
+        if let Some(place) = self.find(key) {
+            self.take(place);
+        }
+    }
+
+    /// Takes the first chunk of at least `size` bytes out.
+    pub(super) fn take_first(&mut self, size: u64) -> Option<Key> {
+        let (place, key) = self.first(size)?;
+        self.take(place);
+        Some(key)
+    }
+
+    /// The chunks of at least `size` bytes.
+    pub(super) fn at_least(&self, size: u64) -> impl Iterator<Item = &Key> {
+        let Place { run, at } = self.place(&(size, 0, 0));
+        self.runs.get(run..).unwrap_or_default().iter().flatten().skip(at)
+    }
+
+    /// The largest chunk, the highest of equals.
+    pub(super) fn last(&self) -> Option<&Key> {
+        self.runs.last()?.last()
+    }
+
+    /// All chunks.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Key> {
+        self.runs.iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn agrees_with_a_tree(steps in prop::collection::vec((0..40_u64, 0..30_u64, 0..6_u8), 1..1500)) {
+            let (mut set, mut tree) = (FreeSet::default(), BTreeSet::new());
+            for (size, address, what) in steps {
+                let key = (size, address, 0);
+                match what {
+                    0 => {
+                        set.remove(&key);
+                        tree.remove(&key);
+                    }
+                    1 => {
+                        let first = tree.range((size, 0, 0)..).next().copied();
+                        prop_assert_eq!(set.at_least(size).next().copied(), first);
+                        prop_assert_eq!(set.first(size).map(|(_, key)| key), first);
+                        prop_assert_eq!(set.take_first(size), first);
+                        first.map(|key| tree.remove(&key));
+                    }
+                    // A chunk shrinks or grows.
+                    2 | 3 => {
+                        let Some((place, old)) = set.first(address) else { continue };
+                        let new = (if what == 2 { old.0 / 2 } else { old.0 + size }, old.1 + 100 + size, 0);
+                        if !tree.contains(&new) {
+                            set.replace(place, new);
+                            prop_assert!(tree.remove(&old) && tree.insert(new));
+                        }
+                    }
+                    _ => {
+                        if tree.insert(key) {
+                            set.insert(key);
+                        }
+                    }
+                }
+                prop_assert!(set.iter().eq(&tree));
+                prop_assert_eq!(set.last(), tree.last());
+            }
+        }
+    }
+}
