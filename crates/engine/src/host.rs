@@ -5,10 +5,11 @@
 //! reaches shapes, axes and the like, or whose own shape is all that is asked for, takes no memory, and neither does a
 //! single number made of sizes and constants, whoever reads it.
 
+use crate::Structure;
 use crate::parameters::{Stored, classify};
 use memfit_graph::{Graph, Inferred, Node, Role, TensorId};
 
-/// Inputs that are arguments rather than data: shapes, axes, bounds, and tensors whose shape or dtype alone counts.
+/// Inputs that are arguments rather than data: shapes, axes, bounds, and tensors whose shape or dtype alone counts. In order.
 const ARGUMENTS: &[(&str, &[usize])] = &[
     ("AffineGrid", &[1]),
     ("CastLike", &[1]),
@@ -41,14 +42,55 @@ const ARGUMENTS: &[(&str, &[usize])] = &[
     ("Upsample", &[1]),
 ];
 
+/// How a node reads its inputs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reads {
+    /// Inputs that are arguments.
+    arguments: &'static [usize],
+    /// An input that is an argument where it is a single number: one row or column, `x[:, 0]`.
+    number: Option<usize>,
+    /// An input that is an argument where it is made of sizes: slices that are read or assigned, whose indices the exporter
+    /// spells out.
+    indices: Option<usize>,
+    /// An input of which only the shape or the dtype is read.
+    facts: Option<usize>,
+    /// Whether the result follows from the inputs.
+    is_function: bool,
+}
+
+impl Reads {
+    /// How this node does.
+    pub(crate) fn of(node: &Node) -> Reads {
+        let op = node.op.name();
+        let arguments = match ARGUMENTS.binary_search_by_key(&op, |(name, _)| name) {
+            _ if op.starts_with("Reduce") => &[1],
+            Ok(at) => ARGUMENTS[at].1,
+            Err(_) => &[][..],
+        };
+        let facts = match op {
+            "Shape" | "Size" => Some(0),
+            "CastLike" => Some(1),
+            _ => None,
+        };
+        Reads {
+            arguments,
+            number: (op == "Gather").then_some(1),
+            indices: matches!(op, "GatherND" | "ScatterND").then_some(1),
+            facts,
+            is_function: !op.starts_with("Random") && op != "Bernoulli" && node.captures.is_empty(),
+        }
+    }
+}
+
 /// By tensor index, what it is where it is stored, and whether it is on the host: a stored one that is, is a number.
 pub(crate) fn stored(
     graph: &Graph,
+    structure: &Structure,
     inferred: &Inferred,
     freeze: &[String],
 ) -> (Vec<Option<Stored>>, Vec<bool>) {
-    let mut kinds = classify(graph, inferred, freeze);
-    let host = tensors(graph, inferred, &kinds);
+    let mut kinds = classify(graph, &structure.kinds, inferred, freeze);
+    let host = tensors(graph, structure, inferred, &kinds);
     for (kind, on_host) in kinds.iter_mut().zip(&host) {
         if *on_host && kind.is_some() {
             *kind = Some(Stored::Number);
@@ -58,43 +100,46 @@ pub(crate) fn stored(
 }
 
 /// By tensor index, whether it is on the host. `kinds` is what each stored tensor is.
-fn tensors(graph: &Graph, inferred: &Inferred, kinds: &[Option<Stored>]) -> Vec<bool> {
-    let sizes = made_of_sizes(graph, inferred, kinds);
+fn tensors(graph: &Graph, structure: &Structure, inferred: &Inferred, kinds: &[Option<Stored>]) -> Vec<bool> {
+    let sizes = made_of_sizes(graph, structure, inferred, kinds);
     let single = |t: TensorId| inferred.shape(t).and_then(|s| s.elements()) == Some(1);
     let mut data = vec![false; graph.tensors.len()];
     graph.inputs.iter().chain(&graph.outputs).for_each(|id| data[id.index()] = true);
-    for node in graph.nodes.iter().rev() {
+    for (node, reads) in graph.nodes.iter().zip(&structure.reads).rev() {
         let idle = !node.outputs.is_empty() && node.outputs.iter().flatten().all(|id| !data[id.index()]);
         if idle {
             continue;
         }
         for (i, id) in node.inputs.iter().enumerate() {
             let Some(id) = *id else { continue };
-            let number = single(id) && sizes[id.index()];
-            if !number && !is_argument(node, i, id, inferred, &sizes) {
-                data[id.index()] = true;
+            let index = id.index();
+            let is_number = || sizes[index] && single(id);
+            if data[index] || is_number() || reads.as_argument(i, id, inferred, &sizes) {
+                continue;
             }
+            data[index] = true;
         }
         node.captures.iter().for_each(|id| data[id.index()] = true);
     }
     data.into_iter().map(|data| !data).collect()
 }
 
-/// Whether a node reads its input `i` as an argument.
-fn is_argument(node: &Node, i: usize, id: TensorId, inferred: &Inferred, sizes: &[bool]) -> bool {
-    let op = node.op.name();
-    match (op, i) {
-        // One row or column: `x[:, 0]`.
-        ("Gather", 1) => inferred.shape(id).is_some_and(|s| s.rank() == 0),
-        // Slices that are read or assigned: the exporter spells their indices out.
-        ("GatherND" | "ScatterND", 1) => sizes[id.index()],
-        _ if op.starts_with("Reduce") => i == 1,
-        _ => ARGUMENTS.iter().any(|(name, inputs)| *name == op && inputs.contains(&i)),
+impl Reads {
+    /// Whether input `i`, this tensor, is read as an argument.
+    fn as_argument(&self, i: usize, id: TensorId, inferred: &Inferred, sizes: &[bool]) -> bool {
+        self.arguments.contains(&i)
+            || (self.number == Some(i) && inferred.shape(id).is_some_and(|s| s.rank() == 0))
+            || (self.indices == Some(i) && sizes[id.index()])
     }
 }
 
 /// By tensor index, whether it is made of nothing but sizes and constants.
-fn made_of_sizes(graph: &Graph, inferred: &Inferred, kinds: &[Option<Stored>]) -> Vec<bool> {
+fn made_of_sizes(
+    graph: &Graph,
+    structure: &Structure,
+    inferred: &Inferred,
+    kinds: &[Option<Stored>],
+) -> Vec<bool> {
     let mut sizes: Vec<bool> = graph
         .tensors
         .iter()
@@ -105,13 +150,9 @@ fn made_of_sizes(graph: &Graph, inferred: &Inferred, kinds: &[Option<Stored>]) -
             _ => false,
         })
         .collect();
-    for node in &graph.nodes {
-        let random = node.op.name().starts_with("Random") || node.op.name() == "Bernoulli";
+    for (node, reads) in graph.nodes.iter().zip(&structure.reads) {
         let mut inputs = (0..).zip(&node.inputs).filter_map(|(i, id)| Some((i, (*id)?)));
-        let all = inputs.all(|(i, id)| {
-            sizes[id.index()] || matches!((node.op.name(), i), ("Shape" | "Size", 0) | ("CastLike", 1))
-        });
-        let made = all && !random && node.captures.is_empty();
+        let made = reads.is_function && inputs.all(|(i, id)| sizes[id.index()] || reads.facts == Some(i));
         for id in node.outputs.iter().flatten() {
             sizes[id.index()] = made || inferred.value(*id).is_some_and(|v| v.is_known());
         }
@@ -123,6 +164,11 @@ fn made_of_sizes(graph: &Graph, inferred: &Inferred, kinds: &[Option<Stored>]) -
 mod tests {
     use super::*;
     use memfit_graph::{Attribute, Attributes, Binding, DType, Shape, Type, Value, infer};
+
+    #[test]
+    fn operators_with_arguments_are_in_order() {
+        assert!(ARGUMENTS.is_sorted_by_key(|(name, _)| name));
+    }
 
     #[test]
     fn sizes_are_numbers_and_positions_are_tensors() {
@@ -145,8 +191,8 @@ mod tests {
         let y = g.push("Div", none(), &[rows, root], "y").unwrap();
         g.outputs = vec![y];
         let inferred = infer(&g, &Binding::default()).unwrap();
-        let kinds = crate::parameters::classify(&g, &inferred, &[]);
-        let host = tensors(&g, &inferred, &kinds);
+        let structure = Structure::new(&g);
+        let (_, host) = stored(&g, &structure, &inferred, &[]);
         assert!([shape, length, float, root, one].iter().all(|t| host[t.index()]));
         assert!([x, positions, rows, table, y].iter().all(|t| !host[t.index()]));
     }

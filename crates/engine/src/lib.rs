@@ -26,8 +26,11 @@ mod replay;
 mod scenario;
 mod setting;
 mod sizes;
+mod structure;
 mod tables;
 mod timeline;
+
+use structure::Structure;
 
 pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak};
 pub use model::{Model, SavedBy};

@@ -4,7 +4,7 @@ use crate::devices::{Card, Device, context};
 use crate::frameworks::{burn, pytorch, tensorflow};
 use crate::parallel::Split;
 use crate::parameters::Stored;
-use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, placement, recompose, replay};
+use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, Structure, placement, recompose, replay};
 use memfit_graph::{Binding, Bytes, Graph, Inferred, Problem, infer};
 use std::sync::OnceLock;
 
@@ -18,9 +18,6 @@ const BFC_BLOCK: u64 = 256;
 
 /// What cubecl rounds a slice of its pools up to on CUDA (cubecl-cuda/src/runtime.rs).
 const CUBECL_SLICE: u64 = 512;
-
-/// How many of the largest tensors at the peak an estimate lists.
-const LARGEST: usize = 20;
 
 /// What requests are rounded up to.
 pub(crate) fn block(framework: Framework) -> u64 {
@@ -42,6 +39,7 @@ struct Run {
 /// A graph as the framework runs it, with what was done to get there.
 struct Prepared {
     graph: Graph,
+    structure: Structure,
     report: recompose::Report,
 }
 
@@ -57,7 +55,8 @@ fn prepare(source: &Graph, options: recompose::Options) -> Prepared {
         Ok(inferred) => recompose::recompose(&mut graph, &inferred, &options),
         Err(_) => recompose::Report::default(),
     };
-    Prepared { graph, report }
+    let structure = Structure::new(&graph);
+    Prepared { graph, structure, report }
 }
 
 /// How many ways of preparing a graph there are beside the usual one.
@@ -140,7 +139,7 @@ impl Model {
     ) -> Result<Estimate, Vec<Problem>> {
         let on_card = card.map_or_else(|| plan.clone(), |card| plan.on(card));
         let run = self.run(binding, &on_card)?;
-        let (prepared, step, batch_size) = (self.prepared(plan), run.step, run.batch);
+        let (prepared, mut step, batch_size) = (self.prepared(plan), run.step, run.batch);
         let mut replayed = replay::peak(&step.timeline, block(plan.framework));
         let unknown = Card::alone(Device::unknown());
         let on = card.unwrap_or(&unknown);
@@ -148,7 +147,7 @@ impl Model {
         let open = placement::open(&step.timeline, plan.framework, &plan.allocator, card.map(|c| &c.device));
         replayed.hold(&open, &context::total(&context), on.slack(plan));
         let fit = card.map(|card| placement::place(&step.timeline, plan, card, &open));
-        let mut layers = rows(&step);
+        let mut layers = rows(&mut step);
         if let Some(whole) = &run.whole {
             // Counts of values are the model's, bytes those of this GPU.
             layers.iter_mut().for_each(|row| row.parameters = 0);
@@ -157,7 +156,13 @@ impl Model {
         for (row, at_peak) in layers.iter_mut().zip(&replayed.layers) {
             row.at_peak = *at_peak;
         }
-        layers.retain(|row| *row != LayerRow { name: row.name.clone(), ..LayerRow::default() });
+        let nothing = LayerRow::default();
+        layers.retain_mut(|row| {
+            let name = std::mem::take(&mut row.name);
+            let says_something = *row != nothing;
+            row.name = name;
+            says_something
+        });
         let whole = run.whole.as_ref().unwrap_or(&step.stored);
         let elements = |kind| whole.iter().filter(|s| s.kind == kind).map(|s| s.elements).sum();
         let model = ModelSummary {
@@ -181,7 +186,7 @@ impl Model {
             saved_for_backward,
             scenario: None,
             layers,
-            largest: replayed.largest.into_iter().take(LARGEST).collect(),
+            largest: replayed.largest,
             timeline: step.timeline,
             unknown: step.unknown,
             assumptions: step.assumptions,
@@ -214,18 +219,20 @@ impl Model {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
             return Err(vec![Problem::new("optimizer", message)]);
         }
-        let graph = &self.prepared(plan).graph;
+        let prepared = self.prepared(plan);
+        let (graph, structure) = (&prepared.graph, &prepared.structure);
         let inferred = infer(graph, binding)?;
         let batch = inferred.batch;
         let Some(parallel) = plan.parallel else {
-            return Ok(Run { step: run(graph, &inferred, plan)?, batch, whole: None });
+            return Ok(Run { step: run(graph, structure, &inferred, plan)?, batch, whole: None });
         };
         let plan = Plan { accumulate: parallel.micro_batches(plan.accumulate), ..plan.clone() };
-        let mut step = run(graph, &inferred, &plan)?;
+        let mut step = run(graph, structure, &inferred, &plan)?;
         let mut whole = None;
         if parallel.tensor > 1 {
             let split = Split::over(graph, &inferred, parallel.tensor);
-            let part = run(&split.graph, &split.inferred, &plan)?;
+            let structure = Structure::new(&split.graph);
+            let part = run(&split.graph, &structure, &split.inferred, &plan)?;
             whole = Some(std::mem::replace(&mut step, part).stored);
         }
         let (here, said) = parallel.apply(&mut step.timeline, plan.accumulate);
@@ -244,12 +251,12 @@ impl Model {
     /// # Errors
     /// As [`Model::estimate`].
     pub fn saved_by_function(&self, binding: &Binding, plan: &Plan) -> Result<Vec<SavedBy>, Vec<Problem>> {
-        let graph = &self.prepared(plan).graph;
-        let inferred = infer(graph, binding)?;
-        let step = pytorch::run(graph, &inferred, plan)?;
+        let prepared = self.prepared(plan);
+        let inferred = infer(&prepared.graph, binding)?;
+        let step = pytorch::run(&prepared.graph, &prepared.structure, &inferred, plan)?;
         let mut groups: std::collections::BTreeMap<Vec<&'static str>, (Bytes, u64)> = Default::default();
         for saved in &step.saved {
-            let mut holders = saved.holders.clone();
+            let mut holders = saved.holders.to_vec();
             holders.sort_unstable();
             let group = groups.entry(holders).or_default();
             group.0 += step.timeline.storages[saved.storage.0 as usize].bytes;
@@ -263,11 +270,16 @@ impl Model {
 }
 
 /// One step under the rules of the plan's framework.
-fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<pytorch::Step, Vec<Problem>> {
+fn run(
+    graph: &Graph,
+    structure: &Structure,
+    inferred: &Inferred,
+    plan: &Plan,
+) -> Result<pytorch::Step, Vec<Problem>> {
     match plan.framework {
-        Framework::Tensorflow => tensorflow::run(graph, inferred, plan),
+        Framework::Tensorflow => tensorflow::run(graph, structure, inferred, plan),
         Framework::Burn => burn::run(graph, inferred, plan),
-        Framework::Pytorch => pytorch::run(graph, inferred, plan),
+        Framework::Pytorch => pytorch::run(graph, structure, inferred, plan),
     }
 }
 
@@ -283,16 +295,16 @@ pub struct SavedBy {
 }
 
 /// One row a layer, in the order in which layers first ran.
-fn rows(step: &pytorch::Step) -> Vec<LayerRow> {
+fn rows(step: &mut pytorch::Step) -> Vec<LayerRow> {
     let mut rows: Vec<LayerRow> = step
         .timeline
         .layers
         .iter()
-        .zip(&step.layer_ops)
-        .map(|(name, ops)| LayerRow {
-            name: name.to_string(),
-            op: ops.ops.join("+"),
-            output_shapes: ops.output_shapes.clone(),
+        .zip(std::mem::take(&mut step.layer_ops))
+        .map(|(name, mut ops)| LayerRow {
+            name: String::from(&**name),
+            op: if ops.ops.len() > 1 { ops.ops.join("+") } else { ops.ops.pop().unwrap_or_default() },
+            output_shapes: ops.output_shapes,
             ..LayerRow::default()
         })
         .collect();

@@ -34,8 +34,9 @@ const WEIGHTS: &[(&str, &[usize])] = &[
     ("RNN", &[1, 2, 3]),
 ];
 
-/// The kind of each tensor of the graph that is stored in the file, by tensor index; `None` for the others.
-pub(crate) fn classify(graph: &Graph, inferred: &Inferred, freeze: &[String]) -> Vec<Option<Stored>> {
+/// The kind of each tensor of the graph that is stored in the file, by tensor index, as far as operators and names tell;
+/// `None` for the others.
+pub(crate) fn by_use(graph: &Graph) -> Vec<Option<Stored>> {
     let mut kinds: Vec<Option<Stored>> = (0..graph.tensors.len()).map(|i| initial(graph, i)).collect();
     for node in &graph.nodes {
         let weights =
@@ -67,6 +68,17 @@ pub(crate) fn classify(graph: &Graph, inferred: &Inferred, freeze: &[String]) ->
             demote(&mut kinds, *i);
         }
     }
+    kinds
+}
+
+/// The same with what inference, the format and the user say.
+pub(crate) fn classify(
+    graph: &Graph,
+    by_use: &[Option<Stored>],
+    inferred: &Inferred,
+    freeze: &[String],
+) -> Vec<Option<Stored>> {
+    let mut kinds = by_use.to_vec();
     demote_frequencies(graph, inferred, &mut kinds);
     crate::tables::sort_out(graph, inferred, &mut kinds);
     // What the format says stands above what use and name suggest.
@@ -78,7 +90,7 @@ pub(crate) fn classify(graph: &Graph, inferred: &Inferred, freeze: &[String]) ->
             None => *kind,
         };
     }
-    for (kind, tensor) in kinds.iter_mut().zip(&graph.tensors) {
+    for (kind, tensor) in kinds.iter_mut().zip(&graph.tensors).filter(|_| !freeze.is_empty()) {
         if *kind == Some(Stored::Parameter) && freeze.iter().any(|glob| matches(glob, &tensor.name)) {
             *kind = Some(Stored::Frozen);
         }
@@ -263,7 +275,7 @@ mod tests {
         add("pos_embed", &[1, 64]);
         add("onnx::Mul_7", &[]);
         let inferred = memfit_graph::infer(&g, &memfit_graph::Binding::default()).unwrap();
-        let kinds = classify(&g, &inferred, &["fc.*".into()]);
+        let kinds = classify(&g, &by_use(&g), &inferred, &["fc.*".into()]);
         let kinds: Vec<Stored> = kinds.into_iter().flatten().collect();
         assert_eq!(
             kinds,
@@ -292,7 +304,8 @@ mod tests {
         add("dense/kernel", Variable::Frozen);
         add("norm/moving_mean", Variable::State);
         let inferred = memfit_graph::infer(&g, &memfit_graph::Binding::default()).unwrap();
-        let kinds: Vec<_> = classify(&g, &inferred, &["val*".into()]).into_iter().flatten().collect();
+        let kinds: Vec<_> =
+            classify(&g, &by_use(&g), &inferred, &["val*".into()]).into_iter().flatten().collect();
         assert_eq!(kinds, [Stored::Parameter, Stored::Frozen, Stored::Frozen, Stored::Buffer]);
     }
 
@@ -310,7 +323,7 @@ mod tests {
         let angles = g.push("Mul", Attributes::default(), &[p, table], "angles").unwrap();
         g.push("Mul", Attributes::default(), &[angles, scale], "y").unwrap();
         let inferred = infer(&g, &Binding::default()).unwrap();
-        let kinds = classify(&g, &inferred, &[]);
+        let kinds = classify(&g, &by_use(&g), &inferred, &[]);
         assert_eq!(
             (kinds[table.index()], kinds[scale.index()]),
             (Some(Stored::Buffer), Some(Stored::Parameter))

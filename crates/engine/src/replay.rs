@@ -34,8 +34,8 @@ impl AtPeak {
     }
 }
 
-/// How many of the largest tensors are named.
-const LISTED: usize = 64;
+/// How many of the largest tensors at the peak are listed.
+const LISTED: usize = 20;
 
 /// The highest point alone, without what kernels can do without: what a step needs at least.
 pub(crate) fn highest(timeline: &Timeline, block: u64) -> Bytes {
@@ -93,8 +93,8 @@ pub(crate) fn peak(timeline: &Timeline, block: u64) -> AtPeak {
     let named = |(bytes, id): (Bytes, StorageId)| {
         let storage = &timeline.storages[id.0 as usize];
         LiveTensor {
-            label: timeline.labels[storage.label as usize].to_string(),
-            layer: timeline.layers[storage.layer as usize].to_string(),
+            label: String::from(&*timeline.labels[storage.label as usize]),
+            layer: String::from(&*timeline.layers[storage.layer as usize]),
             category: category[id.0 as usize],
             bytes,
         }

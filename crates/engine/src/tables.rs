@@ -149,7 +149,7 @@ impl Walk<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::classify;
+    use crate::parameters::{by_use, classify};
     use memfit_graph::{Attribute, Attributes, Binding, DType, Role, Shape, Type, infer};
 
     fn float(g: &mut Graph, name: &str, shape: &[u64], role: Role) -> TensorId {
@@ -162,7 +162,7 @@ mod tests {
 
     fn kind(g: &Graph, t: TensorId) -> Stored {
         let inferred = infer(g, &Binding::default()).unwrap();
-        classify(g, &inferred, &[])[t.index()].unwrap()
+        classify(g, &by_use(g), &inferred, &[])[t.index()].unwrap()
     }
 
     #[test]

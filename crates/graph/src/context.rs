@@ -2,6 +2,7 @@
 
 use crate::infer::{Known, run};
 use crate::{DType, Dim, Graph, Inferred, Node, Num, OpError, Shape, TensorType, Type, Value};
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub struct Infer<'a> {
     before: Option<&'a Inferred>,
     depth: u32,
     fuel: &'a Cell<u64>,
-    pub(crate) outputs: Vec<(Type, Option<Value>)>,
+    pub(crate) outputs: SmallVec<[(Type, Option<Value>); 1]>,
 }
 
 impl<'a> Infer<'a> {
@@ -48,7 +49,7 @@ impl<'a> Infer<'a> {
             before,
             depth,
             fuel,
-            outputs: vec![(Type::Unknown, None); node.outputs.len()],
+            outputs: node.outputs.iter().map(|_| (Type::Unknown, None)).collect(),
         }
     }
 

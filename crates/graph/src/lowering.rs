@@ -6,6 +6,7 @@
 //! (derivatives.yaml and autograd/FunctionsManual.cpp, PyTorch 2.15).
 
 use crate::{DType, Value};
+use smallvec::SmallVec;
 
 /// A value inside one operator's list of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +86,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     /// Dims.
-    pub shape: Vec<u64>,
+    pub shape: SmallVec<[u64; 4]>,
     /// Element type.
     pub dtype: OutDtype,
     /// Storage.
@@ -109,7 +110,7 @@ pub enum Saved {
 }
 
 /// How the backward function makes the gradient of one input.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grad {
     /// None: not differentiable in this input.
     None,
@@ -143,15 +144,15 @@ pub struct Call {
     /// ATen's name, such as `convolution`.
     pub function: &'static str,
     /// Inputs.
-    pub inputs: Vec<Operand>,
+    pub inputs: SmallVec<[Operand; 3]>,
     /// Outputs, hidden ones (masks, statistics) included.
-    pub outputs: Vec<Output>,
+    pub outputs: SmallVec<[Output; 1]>,
     /// What autocast does to the inputs.
     pub autocast: Autocast,
     /// What is kept for backward.
-    pub saved: Vec<Saved>,
+    pub saved: SmallVec<[Saved; 3]>,
     /// The gradient of each input; inputs beyond the list have none.
-    pub grads: Vec<Grad>,
+    pub grads: SmallVec<[Grad; 3]>,
     /// Tensors that live only while the kernel runs, in elements and dtype.
     pub scratch: Vec<(Vec<u64>, DType)>,
     /// Tensors that live only while the backward function runs.
@@ -166,11 +167,11 @@ impl Call {
     pub fn new(function: &'static str) -> Call {
         Call {
             function,
-            inputs: Vec::new(),
-            outputs: Vec::new(),
+            inputs: SmallVec::new(),
+            outputs: SmallVec::new(),
             autocast: Autocast::Keep,
-            saved: Vec::new(),
-            grads: Vec::new(),
+            saved: SmallVec::new(),
+            grads: SmallVec::new(),
             scratch: Vec::new(),
             backward_scratch: Vec::new(),
             backward_workspace: Vec::new(),
@@ -186,7 +187,7 @@ impl Call {
 
     /// Adds an output.
     pub fn output(mut self, shape: &[u64], dtype: OutDtype, place: Place) -> Call {
-        self.outputs.push(Output { shape: shape.to_vec(), dtype, place });
+        self.outputs.push(Output { shape: SmallVec::from_slice(shape), dtype, place });
         self
     }
 
@@ -272,6 +273,14 @@ impl<'a> Lowering<'a> {
     /// The same with what inference folded of each input: indices, ratios, modes that decide what runs.
     pub fn with_values(mut self, values: &'a [Option<&'a Value>]) -> Lowering<'a> {
         self.values = values;
+        self
+    }
+
+    /// The same, written into the lists that an earlier operator left.
+    pub fn reusing(mut self, mut lists: (Vec<Call>, Vec<(usize, Operand)>)) -> Lowering<'a> {
+        lists.0.clear();
+        lists.1.clear();
+        (self.calls, self.bound) = lists;
         self
     }
 
@@ -384,7 +393,7 @@ mod tests {
         let mut lowering = Lowering::new(&inputs, &outputs, None, true);
         lowering.not_modelled();
         let (calls, bound, modelled) = lowering.into_parts();
-        assert_eq!(calls[0].saved, [Saved::Input(0), Saved::Output(0)]);
+        assert_eq!(calls[0].saved[..], [Saved::Input(0), Saved::Output(0)]);
         assert_eq!(bound, [(0, Operand::Result { call: 0, output: 0 })]);
         assert!(!modelled);
     }

@@ -10,6 +10,7 @@
 
 use crate::OptimizerImpl;
 use memfit_graph::{Bytes, DType};
+use std::borrow::Cow;
 
 mod adadelta;
 mod adafactor;
@@ -178,11 +179,11 @@ pub trait Optimizer: Sync {
     /// copy of each half-precision parameter is what the optimizer sees; its state is float32 too.
     fn state(&self, p: &Parameter, how: &StepConfig) -> Vec<StateTensor> {
         let how = StepConfig { implementation: self.implementation(how.implementation), ..*how };
-        let seen = seen(p, &how);
-        let mut state = Vec::new();
-        if seen.dtype != p.dtype {
-            state.push(StateTensor::like("master", &seen));
+        if !has_master(p, &how) {
+            return self.own_state(p, &how);
         }
+        let seen = seen(p, &how);
+        let mut state = vec![StateTensor::like("master", &seen)];
         state.extend(self.own_state(&seen, &how));
         state
     }
@@ -193,7 +194,11 @@ pub trait Optimizer: Sync {
     /// copying the updated masters back makes nothing.
     fn step(&self, params: &[Parameter], how: &StepConfig) -> Vec<StepEvent> {
         let how = StepConfig { implementation: self.implementation(how.implementation), ..*how };
-        let all: Vec<Parameter> = params.iter().map(|p| seen(p, &how)).collect();
+        let all: Cow<'_, [Parameter]> = if params.iter().any(|p| has_master(p, &how)) {
+            params.iter().map(|p| seen(p, &how)).collect()
+        } else {
+            params.into()
+        };
         let indices: Vec<usize> = (0..params.len()).collect();
         let mut step = Recorder::new(&all);
         let copies: Vec<u32> = indices
@@ -212,9 +217,14 @@ pub trait Optimizer: Sync {
     }
 }
 
+/// Whether the optimizer sees a copy of the parameter.
+fn has_master(p: &Parameter, how: &StepConfig) -> bool {
+    how.master_weights && p.dtype.is_half()
+}
+
 /// The parameter as the optimizer sees it.
 fn seen(p: &Parameter, how: &StepConfig) -> Parameter {
-    let dtype = if how.master_weights && p.dtype.is_half() { DType::Float32 } else { p.dtype };
+    let dtype = if has_master(p, how) { DType::Float32 } else { p.dtype };
     Parameter { shape: p.shape.clone(), dtype }
 }
 
@@ -232,6 +242,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn find(name: &str) -> Option<&'static dyn Optimizer> {
     fn plain(name: &str) -> String {
         name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    }
+    if let Some(exact) = all().find(|o| o.name() == name) {
+        return Some(exact);
     }
     let wanted = plain(name);
     all().find(|o| std::iter::once(&o.name()).chain(o.aliases()).any(|known| plain(known) == wanted))

@@ -137,8 +137,8 @@ mod tests {
         let build = SPECS[0].build(Attributes::from([("training_mode", Attribute::Int(1))]), 15).unwrap();
         build.pytorch(&mut l);
         let call = l.into_parts().0.remove(0);
-        assert_eq!(call.saved, [Saved::Input(0), Saved::Input(1), Saved::Output(1), Saved::Output(2)]);
-        assert_eq!((&call.outputs[1].shape, call.outputs[1].dtype), (&vec![8], OutDtype::Is(full)));
+        assert_eq!(call.saved[..], [Saved::Input(0), Saved::Input(1), Saved::Output(1), Saved::Output(2)]);
+        assert_eq!((&call.outputs[1].shape[..], call.outputs[1].dtype), (&[8][..], OutDtype::Is(full)));
         // Half input, float32 weight: the output is half.
         assert_eq!(call.outputs[0].dtype, OutDtype::Like(0));
     }

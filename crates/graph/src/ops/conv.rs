@@ -156,6 +156,6 @@ mod tests {
         let inputs = [Some(state(&[1, 3, 4, 4])), Some(state(&[8, 3, 1, 1])), Some(state(&[8]))];
         let mut l = Lowering::new(&inputs, &[], None, true);
         op.pytorch(&mut l);
-        assert_eq!(l.into_parts().0[0].saved, [Saved::Input(0), Saved::Input(1)]);
+        assert_eq!(l.into_parts().0[0].saved[..], [Saved::Input(0), Saved::Input(1)]);
     }
 }

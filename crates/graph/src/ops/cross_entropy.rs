@@ -120,9 +120,9 @@ mod tests {
     fn log_probabilities_targets_and_one_scalar_are_kept() {
         let inputs = [float(&[8, 10]), labels(&[8])];
         let calls = testing::calls("SoftmaxCrossEntropyLoss", 13, Attributes::default(), &inputs, 1);
-        assert_eq!(calls[0].saved, [Saved::Output(0)]);
+        assert_eq!(calls[0].saved[..], [Saved::Output(0)]);
         assert_eq!(calls[0].autocast, Autocast::Keep);
-        assert_eq!(calls[1].saved, [Saved::Input(0), Saved::Input(1), Saved::Output(1)]);
+        assert_eq!(calls[1].saved[..], [Saved::Input(0), Saved::Input(1), Saved::Output(1)]);
         assert_eq!(calls[1].autocast, Autocast::Fp32);
     }
 }

@@ -129,6 +129,6 @@ mod tests {
         assert_eq!(name(6, Attributes::from([("is_test", Attribute::Int(1))]), &[]), "alias");
         assert_eq!(name(6, none(), &[]), "native_dropout");
         let kept = calls("Dropout", 13, none(), &[float(&[2])], 2);
-        assert_eq!(kept[0].saved, [Saved::Output(1)]);
+        assert_eq!(kept[0].saved[..], [Saved::Output(1)]);
     }
 }

@@ -268,7 +268,7 @@ mod tests {
     fn a_pair_is_one_batched_product() {
         let calls = |text, a: &[u64], b: &[u64]| -> Vec<(&'static str, Vec<u64>)> {
             let calls = testing::calls("Einsum", 12, equation(text), &[float(a), float(b)], 1);
-            calls.iter().map(|c| (c.function, c.outputs[0].shape.clone())).collect()
+            calls.iter().map(|c| (c.function, c.outputs[0].shape.to_vec())).collect()
         };
         // As attention scores are written: the second operand is turned by a view and nothing is copied before.
         let scores = calls("bhid,bhjd->bhij", &[2, 3, 5, 8], &[2, 3, 7, 8]);

@@ -53,6 +53,6 @@ mod tests {
         FakeQuantize.pytorch(&mut l);
         let call = l.into_parts().0.remove(0);
         assert_eq!(call.outputs[1].dtype, OutDtype::Is(DType::Bool));
-        assert_eq!(call.saved, [Saved::Output(1)]);
+        assert_eq!(call.saved[..], [Saved::Output(1)]);
     }
 }

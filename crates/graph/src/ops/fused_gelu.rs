@@ -127,7 +127,7 @@ mod tests {
         let split = calls("BiasSplitGelu", &[&[2, 5, 8], &[8]], &[2, 5, 4]);
         let names: Vec<_> = split.iter().map(|c| c.function).collect();
         assert_eq!(names, ["add", "slice", "slice", "gelu", "mul"]);
-        assert_eq!(split[4].outputs[0].shape, [2, 5, 4]);
+        assert_eq!(split[4].outputs[0].shape[..], [2, 5, 4]);
         let quick = calls("QuickGelu", &[&[2, 8]], &[2, 8]);
         assert_eq!(quick.iter().map(|c| c.function).collect::<Vec<_>>(), ["mul", "sigmoid", "mul"]);
     }

@@ -178,6 +178,6 @@ mod tests {
         let call = l.into_parts().0.remove(0);
         assert_eq!((call.function, &call.grads[2]), ("addmm", &Grad::Pass));
         let factor = |input, needed_by| Saved::InputFor { input, needed_by };
-        assert_eq!(call.saved, [factor(0, 1), factor(1, 0)]);
+        assert_eq!(call.saved[..], [factor(0, 1), factor(1, 0)]);
     }
 }

@@ -232,12 +232,12 @@ mod tests {
         let groups =
             |groups| GroupNormalization { name: "", groups, channels_last: false, silu: false, skip: false };
         let grouped = calls(&groups(Some(2)));
-        assert_eq!(grouped[0].outputs[1].shape, [4, 2]);
+        assert_eq!(grouped[0].outputs[1].shape[..], [4, 2]);
         assert_eq!(grouped[0].autocast, Autocast::Fp32);
         let instances = calls(&groups(None));
         let names: Vec<_> = instances.iter().map(|c| c.function).collect();
         assert_eq!(names, ["repeat", "repeat", "reshape", "cudnn_batch_norm", "reshape"]);
-        assert_eq!(instances[0].outputs[0].shape, [32]);
+        assert_eq!(instances[0].outputs[0].shape[..], [32]);
         assert_eq!(instances[3].saved[1], Saved::Input(1));
     }
 }

@@ -225,16 +225,16 @@ mod tests {
     fn two_float32_statistics_a_row_are_kept() {
         let (calls, _) = calls("LayerNormalization", &[&[4, 6, 8], &[8], &[8]], 1);
         assert_eq!(calls[0].autocast, Autocast::Fp32);
-        assert_eq!(calls[0].outputs[1].shape, [4, 6, 1]);
+        assert_eq!(calls[0].outputs[1].shape[..], [4, 6, 1]);
         let input = Saved::Input;
         let all = [input(0), input(1), input(2), Saved::Output(1), Saved::Output(2)];
-        assert_eq!(calls[0].saved, all);
+        assert_eq!(calls[0].saved[..], all);
     }
 
     #[test]
     fn the_simplified_form_keeps_one_statistic() {
         let (calls, bound) = calls("RMSNormalization", &[&[4, 6, 8], &[8]], 1);
-        assert_eq!(calls[0].saved, [Saved::Input(0), Saved::Input(1), Saved::Output(1)]);
+        assert_eq!(calls[0].saved[..], [Saved::Input(0), Saved::Input(1), Saved::Output(1)]);
         assert_eq!(bound.len(), 1);
     }
 

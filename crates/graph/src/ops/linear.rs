@@ -89,7 +89,7 @@ mod tests {
             calls.iter().map(|c| c.function).collect::<Vec<_>>(),
             ["permute", "reshape", "addmm", "reshape"]
         );
-        assert_eq!(calls[2].outputs[0].shape, [1024, 3072]);
+        assert_eq!(calls[2].outputs[0].shape[..], [1024, 3072]);
         assert_eq!(calls[2].saved.len(), 2);
     }
 }

@@ -316,7 +316,7 @@ mod tests {
         let names = |c: &[Call]| c.iter().map(|c| c.function).collect::<Vec<_>>();
         let linear = calls(&MatMul::default(), &[8, 128, 64], &[64, 32], &[8, 128, 32], true);
         assert_eq!(names(&linear), ["reshape", "mm", "reshape"]);
-        assert_eq!(linear[1].outputs[0].shape, [1024, 32]);
+        assert_eq!(linear[1].outputs[0].shape[..], [1024, 32]);
         assert_eq!(linear[1].saved[0], Saved::InputFor { input: 0, needed_by: 1 });
         let scores = calls(&MatMul::default(), &[2, 3, 5, 8], &[2, 3, 8, 7], &[2, 3, 5, 7], false);
         assert_eq!(names(&scores), ["reshape", "reshape", "bmm", "reshape"]);
@@ -338,7 +338,7 @@ mod tests {
         let op = MatMul { fused: Some(fused) };
         let calls = calls(&op, &[2, 5, 8], &[2, 7, 8], &[2, 5, 7], false);
         assert_eq!(calls[0].outputs[0].place, Place::View(0, View::Permute(vec![0, 2, 1])));
-        assert_eq!(calls[1].inputs, [Operand::Input(0), Operand::Result { call: 0, output: 0 }]);
+        assert_eq!(calls[1].inputs[..], [Operand::Input(0), Operand::Result { call: 0, output: 0 }]);
         assert_eq!(calls.last().unwrap().function, "mul");
     }
 }

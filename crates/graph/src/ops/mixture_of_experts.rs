@@ -121,8 +121,8 @@ mod tests {
         let op = MixtureOfExperts { quantized: false, k: 2, activation: "swiglu".into() };
         op.pytorch(&mut l);
         let calls = l.into_parts().0;
-        assert_eq!(calls[0].outputs[0].shape, [20, 8]);
-        assert_eq!(calls[1].outputs[0].shape, [20, 32]);
-        assert_eq!(calls.last().unwrap().outputs[0].shape, [2, 5, 8]);
+        assert_eq!(calls[0].outputs[0].shape[..], [20, 8]);
+        assert_eq!(calls[1].outputs[0].shape[..], [20, 32]);
+        assert_eq!(calls.last().unwrap().outputs[0].shape[..], [2, 5, 8]);
     }
 }

@@ -199,7 +199,7 @@ mod tests {
         let mut l = Lowering::new(&inputs, &outputs, None, true);
         Pool { kind: PoolKind::Max, window: Window::default() }.pytorch(&mut l);
         let call = l.into_parts().0.remove(0);
-        assert_eq!(call.saved, [Saved::Input(0), Saved::Output(1)]);
+        assert_eq!(call.saved[..], [Saved::Input(0), Saved::Output(1)]);
         assert_eq!(call.outputs[1].dtype, OutDtype::Is(DType::Int64));
     }
 

@@ -60,7 +60,7 @@ mod tests {
     fn input_and_slope_are_kept() {
         let call =
             calls("PRelu", 16, Attributes::default(), &[float(&[2, 3, 4]), float(&[3, 1])], 1).remove(0);
-        assert_eq!(call.saved, [Saved::Input(0), Saved::Input(1)]);
-        assert_eq!(call.outputs[0].shape, [2, 3, 4]);
+        assert_eq!(call.saved[..], [Saved::Input(0), Saved::Input(1)]);
+        assert_eq!(call.outputs[0].shape[..], [2, 3, 4]);
     }
 }

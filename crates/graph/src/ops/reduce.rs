@@ -215,9 +215,9 @@ mod tests {
         let lower = |op| calls(op, 11, axes(), &[float(&[2, 3])], 1);
         assert_eq!((&lower("ReduceSum")[0].grads[0], lower("ReduceSum")[0].saved.len()), (&Grad::Expand, 0));
         assert_eq!(lower("ReduceMean")[0].grads[0], Grad::New);
-        assert_eq!(lower("ReduceMax")[0].saved, [Saved::Input(0), Saved::Output(0)]);
+        assert_eq!(lower("ReduceMax")[0].saved[..], [Saved::Input(0), Saved::Output(0)]);
         let squares = lower("ReduceSumSquare");
-        assert_eq!(squares[0].outputs[0].shape, [2, 3]);
-        assert_eq!(squares[1].outputs[0].shape, [2, 1]);
+        assert_eq!(squares[0].outputs[0].shape[..], [2, 3]);
+        assert_eq!(squares[1].outputs[0].shape[..], [2, 1]);
     }
 }

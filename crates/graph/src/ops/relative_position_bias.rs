@@ -129,6 +129,6 @@ mod tests {
         let calls = l.into_parts().0;
         let names: Vec<_> = calls.iter().map(|c| c.function).collect();
         assert_eq!(names, ["arange", "embedding", "permute", "reshape"]);
-        assert_eq!(calls[1].saved, [Saved::Input(1)]);
+        assert_eq!(calls[1].saved[..], [Saved::Input(1)]);
     }
 }

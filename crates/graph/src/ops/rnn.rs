@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(calls[1].backward_scratch, [(vec![1, 3, 16], OutDtype::Promoted)]);
         assert_eq!(calls[3].outputs[0].place, Place::View(0, View::Permute(vec![0, 2, 1, 3])));
         let gru = testing::calls("GRU", 14, direction("forward"), &inputs[..4], 2);
-        assert_eq!(gru[1].outputs[0].shape, [7, 3, 16]);
+        assert_eq!(gru[1].outputs[0].shape[..], [7, 3, 16]);
         assert_eq!(gru[1].saved.len(), 6);
     }
 }

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(testing::shape("RoiAlign", 16, size.clone(), &inputs).unwrap(), "100x256x5x6");
         let calls = testing::calls("RoiAlign", 16, size, &inputs, 1);
         // The regions with their index, not the image.
-        assert_eq!(calls[1].saved, [Saved::Input(1)]);
+        assert_eq!(calls[1].saved[..], [Saved::Input(1)]);
         assert_eq!(calls[1].inputs[1], crate::Operand::Result { call: 0, output: 0 });
         let pooled = Attributes::from([("pooled_shape", Attribute::Ints(vec![7]))]);
         assert!(testing::shape("MaxRoiPool", 1, pooled, &inputs[..2]).is_err());

@@ -126,7 +126,7 @@ mod tests {
         let attributes = Attributes::from([("rotary_embedding_dim", Attribute::Int(4))]);
         let calls = testing::calls("RotaryEmbedding", 23, attributes, &inputs, 1);
         let cat = calls.iter().find(|c| c.function == "cat").unwrap();
-        assert_eq!((cat.inputs.len(), &cat.outputs[0].shape), (3, &vec![2, 3, 4, 8]));
+        assert_eq!((cat.inputs.len(), &cat.outputs[0].shape[..]), (3, &[2, 3, 4, 8][..]));
         assert_eq!(calls.iter().filter(|c| c.function == "mul").count(), 4);
     }
 }

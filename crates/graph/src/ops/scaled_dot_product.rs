@@ -106,7 +106,7 @@ mod tests {
         ScaledDotProductAttention::default().pytorch(&mut l);
         let (calls, bound, modelled) = l.into_parts();
         let kernel = calls.iter().position(|c| !c.saved.is_empty()).unwrap();
-        assert_eq!(calls[kernel].outputs[0].shape, [2, 100, 8, 64]);
+        assert_eq!(calls[kernel].outputs[0].shape[..], [2, 100, 8, 64]);
         assert_eq!(calls[kernel].saved.len(), 7);
         let crate::Operand::Result { call, .. } = bound[0].1 else { panic!("no call") };
         assert_eq!(calls[call].outputs[0].place, crate::Place::View(0, View::Permute(vec![0, 2, 1, 3])));

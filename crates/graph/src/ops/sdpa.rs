@@ -265,11 +265,11 @@ mod tests {
     fn float32_is_efficient_and_half_is_flash() {
         let efficient = calls(SELF, DType::Float32, &Sdpa::default(), None);
         assert_eq!(efficient.len(), 1);
-        assert_eq!(efficient[0].outputs[1].shape, [2, 3, 64]);
+        assert_eq!(efficient[0].outputs[1].shape[..], [2, 3, 64]);
         assert_eq!(efficient[0].saved.len(), 7);
         let flash = calls(SELF, DType::Float32, &Sdpa::default(), Some(DType::Bfloat16));
         let kernel = flash.last().unwrap();
-        assert_eq!((kernel.function, &kernel.outputs[1].shape), (FLASH, &vec![2, 3, 50]));
+        assert_eq!((kernel.function, &kernel.outputs[1].shape[..]), (FLASH, &[2, 3, 50][..]));
         let narrow = calls([[2, 50, 3, 33]; 3], DType::Float16, &Sdpa::default(), None);
         assert_eq!(narrow.iter().map(|c| c.function).collect::<Vec<_>>()[3..], [FLASH, "slice"]);
     }

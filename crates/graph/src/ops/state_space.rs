@@ -157,7 +157,7 @@ mod tests {
     fn the_joined_input_is_kept() {
         let inputs = [float(&[2, 64, 10]), float(&[64, 1, 4])];
         let calls = testing::calls("CausalConvWithState", 27, Attributes::default(), &inputs, 1);
-        assert_eq!(calls[0].outputs[0].shape, [2, 64, 13]);
+        assert_eq!(calls[0].outputs[0].shape[..], [2, 64, 13]);
         assert_eq!(calls[1].inputs[0], crate::Operand::Result { call: 0, output: 0 });
     }
 }

@@ -69,7 +69,7 @@ mod tests {
         let lower = |alpha| {
             calls("Swish", 24, Attributes::from([("alpha", Attribute::Float(alpha))]), &[float(&[4])], 1)
         };
-        assert_eq!(lower(1.0)[0].saved, [Saved::Input(0)]);
+        assert_eq!(lower(1.0)[0].saved[..], [Saved::Input(0)]);
         let gated = lower(1.702);
         assert_eq!(gated.iter().map(|c| c.function).collect::<Vec<_>>(), ["mul", "sigmoid", "mul"]);
     }

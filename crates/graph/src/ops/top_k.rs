@@ -122,6 +122,6 @@ mod tests {
         assert_eq!(out[0].1.as_ref().unwrap().ints().unwrap(), [9, 9, 3]);
         assert_eq!(out[1].1.as_ref().unwrap().ints().unwrap(), [1, 2, 0]);
         let calls = calls("TopK", 11, Attributes::default(), &[float(&[5]), int(3)], 2);
-        assert_eq!(calls[0].saved, [Saved::Output(1)]);
+        assert_eq!(calls[0].saved[..], [Saved::Output(1)]);
     }
 }

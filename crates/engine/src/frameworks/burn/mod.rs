@@ -23,7 +23,7 @@ pub use program::{
 pub use simulate::Backend;
 
 use crate::frameworks::pytorch;
-use crate::parameters::{Stored, classify};
+use crate::parameters::{self, Stored};
 use crate::{Loss, Mode, Plan, Precision, StorageId};
 use builder::Calls;
 use lower::{Lower, Model};
@@ -40,7 +40,7 @@ pub fn program(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Progra
     let mut model = Model {
         graph,
         inferred,
-        kinds: classify(graph, inferred, &plan.freeze),
+        kinds: parameters::classify(graph, &parameters::by_use(graph), inferred, &plan.freeze),
         consumers: graph.consumers(),
         training: plan.mode == Mode::Train,
         slots: vec![None; graph.tensors.len()],
@@ -211,7 +211,11 @@ fn step(program: &Program, backend: Backend) -> pytorch::Step {
     let saved = simulated
         .saved
         .iter()
-        .map(|id| pytorch::SavedStorage { storage: *id, layer: layer_of(*id), holders: vec!["autodiff"] })
+        .map(|id| pytorch::SavedStorage {
+            storage: *id,
+            layer: layer_of(*id),
+            holders: smallvec::smallvec!["autodiff"],
+        })
         .collect();
     let mut assumptions = program.assumptions.clone();
     assumptions

@@ -5,26 +5,26 @@
 //! (gradients that meet are added in place where nobody else holds the first), accumulate_grad.h (a leaf takes a gradient
 //! over where nobody else holds it and its layout suits, else it is cloned).
 
-use super::strides::{self, Dims};
-use super::tape::{Edge, Meta, Node, Tape, TensorRef};
+use super::layouts::Layout;
+use super::record::{Node, NodeInput, Way};
+use super::strides::Dims;
+use super::tape::{Edge, Meta, Tape, TensorRef};
 use crate::{Category, StorageId};
-use memfit_graph::{DType, Grad, Place, View};
+use memfit_graph::{DType, Grad};
 use smallvec::SmallVec;
 
 /// A gradient on its way; it holds its storage once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Gradient {
     pub(super) storage: StorageId,
-    pub(super) shape: Dims,
-    pub(super) strides: Dims,
+    pub(super) layout: Layout,
     pub(super) dtype: DType,
 }
 
 /// A trained parameter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Leaf {
-    pub(super) shape: Dims,
-    pub(super) strides: Dims,
+    pub(super) layout: Layout,
     pub(super) dtype: DType,
     pub(super) layer: u32,
     /// Its `.grad`, once there is one.
@@ -58,8 +58,11 @@ struct Backward<'a, M> {
     machine: &'a mut M,
     leaves: &'a mut Vec<Leaf>,
     options: Options,
-    /// By node and output.
-    buffers: Vec<SmallVec<[Option<Gradient>; 1]>>,
+    /// By output of the nodes.
+    buffers: Vec<Option<Gradient>>,
+    /// Where in the tape's list of outputs those of the nodes begin.
+    first_output: usize,
+    nodes: &'a [Node],
     pending: Vec<Option<Gradient>>,
     remaining: Vec<u32>,
 }
@@ -77,12 +80,12 @@ const WANT_CONTIGUOUS: &[&str] = &[
 /// Runs backward from `loss`, leaving each leaf's gradient in [`Leaf::grad`].
 pub(super) fn run<M: Machine>(machine: &mut M, loss: TensorRef, leaves: &mut Vec<Leaf>, options: Options) {
     let tape = machine.tape();
-    let seed = tape.tensor(loss).clone();
-    let storage = tape.new_storage(&seed.shape, seed.dtype, Category::ActivationGradient, "ones_like");
-    let strides = strides::contiguous(&seed.shape);
+    let seed = *tape.tensor(loss);
+    let layout = tape.layouts.made_contiguous(seed.layout);
+    let storage = tape.new_storage(layout, seed.dtype, Category::ActivationGradient, "ones_like");
     // Tensor.backward keeps the seed in a local of its own until it returns (torch/autograd/__init__.py).
     tape.memory.hold(storage);
-    let gradient = Gradient { storage, strides, shape: seed.shape, dtype: seed.dtype };
+    let gradient = Gradient { storage, layout, dtype: seed.dtype };
     run_from(machine, vec![(seed.edge, gradient)], leaves, options);
     machine.tape().memory.release(storage);
 }
@@ -94,12 +97,17 @@ pub(super) fn run_from<M: Machine>(
     leaves: &mut Vec<Leaf>,
     options: Options,
 ) {
-    let nodes = std::mem::take(&mut machine.tape().nodes);
+    let tape = machine.tape();
+    let nodes = std::mem::take(&mut tape.nodes);
     let edges: Vec<Edge> = roots.iter().map(|(edge, _)| *edge).collect();
+    let first_output = nodes.first().map_or(tape.outputs.len(), |node| node.outputs.range().start);
+    let remaining = dependencies(tape, &nodes, &edges, leaves.len());
     let mut backward = Backward {
-        buffers: vec![SmallVec::new(); nodes.len()],
+        buffers: vec![None; tape.outputs.len() - first_output],
+        first_output,
+        nodes: &nodes,
         pending: vec![None; leaves.len()],
-        remaining: dependencies(&nodes, &edges, leaves.len()),
+        remaining,
         machine,
         leaves,
         options,
@@ -107,13 +115,13 @@ pub(super) fn run_from<M: Machine>(
     for (edge, gradient) in roots {
         backward.deliver(edge, gradient);
     }
-    for (id, node) in nodes.iter().enumerate().rev() {
-        backward.evaluate(id, node);
+    for node in nodes.iter().rev() {
+        backward.evaluate(node);
     }
 }
 
 /// How many gradients each leaf waits for.
-fn dependencies(nodes: &[Node], roots: &[Edge], leaves: usize) -> Vec<u32> {
+fn dependencies(tape: &Tape, nodes: &[Node], roots: &[Edge], leaves: usize) -> Vec<u32> {
     let mut reached = vec![false; nodes.len()];
     let mut remaining = vec![0; leaves];
     for root in roots {
@@ -127,7 +135,7 @@ fn dependencies(nodes: &[Node], roots: &[Edge], leaves: usize) -> Vec<u32> {
         if !reached[id] {
             continue;
         }
-        for input in &nodes[id].inputs {
+        for input in &tape.inputs[nodes[id].inputs.range()] {
             match input.edge {
                 Edge::Node { node, .. } => reached[node.0 as usize] = true,
                 Edge::Leaf(leaf) => remaining[leaf as usize] += 1,
@@ -143,52 +151,54 @@ impl<M: Machine> Backward<'_, M> {
         self.machine.tape()
     }
 
-    fn evaluate(&mut self, id: usize, node: &Node) {
-        let incoming: SmallVec<[Option<Gradient>; 1]> = std::mem::take(&mut self.buffers[id]);
+    fn evaluate(&mut self, node: &Node) {
+        let outputs = node.outputs.range();
+        let own = outputs.start - self.first_output..outputs.end - self.first_output;
+        let incoming: SmallVec<[Option<Gradient>; 4]> =
+            self.buffers[own].iter_mut().map(Option::take).collect();
         self.tape().memory.layer = node.layer;
-        let Some(first) = incoming.iter().flatten().next().cloned() else {
+        let Some(first) = incoming.iter().flatten().next().copied() else {
             return self.release_saved(node);
         };
         if let Some(segment) = node.segment {
             return self.evaluate_segment(node, segment, &incoming);
         }
         let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
-        for (shape, dtype) in &node.scratch {
-            scratch.push(self.tape().new_storage(shape, *dtype, Category::Transient, node.function));
+        let as_fake_tensors = self.options.as_fake_tensors;
+        let tape = self.machine.tape();
+        for at in node.scratch.range() {
+            let bytes = tape.temporaries[at];
+            scratch.push(tape.memory.allocate(bytes, Category::Transient, node.function));
         }
-        for (shape, dtype) in node.workspace.iter().filter(|_| !self.options.as_fake_tensors) {
-            scratch.push(self.machine.tape().new_storage(shape, *dtype, Category::Workspace, node.function));
+        for at in node.workspace.range().filter(|_| !as_fake_tensors) {
+            let bytes = tape.temporaries[at];
+            scratch.push(tape.memory.allocate(bytes, Category::Workspace, node.function));
         }
-        if WANT_CONTIGUOUS.contains(&node.function) && !strides::is_plain(&first.shape, &first.strides) {
-            scratch.push(self.tape().new_storage(
-                &first.shape,
-                first.dtype,
-                Category::Transient,
-                "contiguous",
-            ));
+        if WANT_CONTIGUOUS.contains(&node.function) && !tape.layouts.is_plain(first.layout) {
+            scratch.push(tape.new_storage(first.layout, first.dtype, Category::Transient, "contiguous"));
         }
-        let gradients: SmallVec<[(usize, Gradient); 3]> = node
-            .inputs
-            .iter()
-            .enumerate()
-            .filter(|(_, input)| input.edge != Edge::None)
-            .map(|(i, _)| {
-                let gradient = self.gradient(node, i, &first, &incoming, &mut scratch);
+        let mut gradients: SmallVec<[(NodeInput, Gradient); 3]> = SmallVec::new();
+        for (i, at) in node.inputs.range().enumerate() {
+            let input = self.tape().inputs[at];
+            if input.edge != Edge::None {
+                let gradient = self.gradient(node, &input, &first, &incoming, &mut scratch);
                 self.tape().convolve_backward(node, i);
-                (i, gradient)
-            })
-            .collect();
-        let gradients: SmallVec<[(usize, Gradient); 3]> =
-            gradients.into_iter().map(|(i, g)| (i, self.validated(g, &node.inputs[i].meta))).collect();
+                gradients.push((input, gradient));
+            }
+        }
+        for (input, gradient) in &mut gradients {
+            *gradient = self.validated(*gradient, &input.meta);
+        }
+        let tape = self.tape();
         for storage in scratch {
-            self.tape().memory.release(storage);
+            tape.memory.release(storage);
         }
         for gradient in incoming.into_iter().flatten() {
-            self.tape().memory.release(gradient.storage);
+            tape.memory.release(gradient.storage);
         }
         self.release_saved(node);
-        for (i, gradient) in gradients {
-            self.deliver(node.inputs[i].edge, gradient);
+        for (input, gradient) in gradients {
+            self.deliver(input.edge, gradient);
         }
     }
 
@@ -197,127 +207,121 @@ impl<M: Machine> Backward<'_, M> {
         let gradients = self.machine.checkpoint(segment, incoming, self.leaves, self.options);
         // Parameters of the segment may have been given their gradients; the leaves' list has not grown.
         self.release_saved(node);
-        for (input, gradient) in node.inputs.iter().zip(gradients) {
+        for (at, gradient) in node.inputs.range().zip(gradients) {
             if let Some(gradient) = gradient {
-                self.deliver(input.edge, gradient);
+                let edge = self.tape().inputs[at].edge;
+                self.deliver(edge, gradient);
             }
         }
     }
 
     fn release_saved(&mut self, node: &Node) {
-        for storage in &node.saved {
-            self.tape().memory.release(*storage);
+        let tape = self.tape();
+        for at in node.saved.range() {
+            tape.memory.release(tape.saved[at]);
         }
     }
 
-    /// What the node's function returns for input `i`, before the engine validates it.
+    /// What the node's function returns for an input, before the engine validates it.
     fn gradient(
         &mut self,
         node: &Node,
-        i: usize,
+        input: &NodeInput,
         first: &Gradient,
         incoming: &[Option<Gradient>],
         scratch: &mut SmallVec<[StorageId; 2]>,
     ) -> Gradient {
-        let meta = &node.inputs[i].meta;
-        match &node.inputs[i].grad {
-            Grad::None | Grad::New => self.fresh(node, &meta.shape, meta.dtype),
+        let meta = &input.meta;
+        let tape = self.machine.tape();
+        match input.grad {
+            Grad::None | Grad::New => self.fresh(node, meta.layout, meta.dtype),
             Grad::Like => {
-                let mut gradient = self.fresh(node, &meta.shape, meta.dtype);
-                gradient.strides = strides::like(&meta.shape, &meta.strides);
-                gradient
+                let layout = tape.layouts.like(meta.layout);
+                self.made(node, layout, meta.dtype)
             }
             Grad::Pointwise => {
                 let dtype = if node.function == "_to_copy" { meta.dtype } else { first.dtype };
-                let storage =
-                    self.tape().new_storage(&first.shape, dtype, Category::ActivationGradient, node.function);
-                let strides = strides::like(&first.shape, &first.strides);
-                Gradient { storage, shape: first.shape.clone(), strides, dtype }
+                let layout = tape.layouts.like(first.layout);
+                self.made(node, layout, dtype)
             }
-            Grad::Pass => self.shared(first, first.shape.clone(), first.strides.clone()),
-            Grad::Narrow { .. } => self.shared(first, meta.shape.clone(), first.strides.clone()),
+            Grad::Pass => self.shared(first, first.layout),
+            Grad::Narrow { .. } => {
+                let layout = tape.layouts.joined(meta.layout, first.layout);
+                self.shared(first, layout)
+            }
             Grad::Expand => {
-                let strides = strides::expand_reduced(&first.shape, &first.strides, &meta.shape);
-                self.shared(first, meta.shape.clone(), strides)
+                let layout = tape.layouts.expanded(first.layout, meta.layout);
+                self.shared(first, layout)
             }
-            Grad::Unview if node.outputs.len() > 1 => {
+            Grad::Unview if node.outputs.range().len() > 1 => {
                 // The gradient of a split joins its parts; a part without one is made of zeros.
-                for (j, (out, _)) in node.outputs.iter().enumerate() {
+                for (j, at) in node.outputs.range().enumerate() {
                     if incoming.get(j).is_none_or(Option::is_none) {
-                        scratch.push(self.tape().new_storage(
-                            &out.shape,
-                            out.dtype,
-                            Category::Transient,
-                            "zeros",
-                        ));
+                        let out = tape.outputs[at];
+                        scratch.push(tape.new_storage(out.layout, out.dtype, Category::Transient, "zeros"));
                     }
                 }
-                self.fresh(node, &meta.shape, first.dtype)
+                self.fresh(node, meta.layout, first.dtype)
             }
-            Grad::Unview => match node.outputs.first().map(|(_, place)| place) {
-                Some(Place::View(_, View::Permute(perm))) if perm.len() == first.shape.len() => {
-                    let mut strides = first.strides.clone();
-                    for (k, from) in perm.iter().enumerate() {
+            Grad::Unview => match node.way {
+                Way::Permute(order) if order.range().len() == tape.layouts.shape(first.layout).len() => {
+                    let old: Dims = tape.layouts.strides(first.layout).into();
+                    let mut strides = old.clone();
+                    for (k, from) in tape.orders[order.range()].iter().enumerate() {
                         if let Some(slot) = strides.get_mut(*from) {
-                            *slot = first.strides[k];
+                            *slot = old[k];
                         }
                     }
-                    self.shared(first, meta.shape.clone(), strides)
+                    let shape: Dims = tape.layouts.shape(meta.layout).into();
+                    let layout = tape.layouts.add(&shape, &strides);
+                    self.shared(first, layout)
                 }
-                Some(Place::View(_, View::Slice { .. })) if meta.shape != first.shape => {
-                    self.fresh(node, &meta.shape, first.dtype)
+                Way::Slice if !tape.layouts.same_shape(meta.layout, first.layout) => {
+                    self.fresh(node, meta.layout, first.dtype)
                 }
-                Some(Place::View(_, View::Reshape)) => {
-                    match strides::view(&first.shape, &first.strides, &meta.shape) {
-                        Some(strides) => self.shared(first, meta.shape.clone(), strides),
-                        None => self.fresh(node, &meta.shape, first.dtype),
-                    }
-                }
+                Way::Reshape => match tape.layouts.viewed(first.layout, meta.layout) {
+                    Some(layout) => self.shared(first, layout),
+                    None => self.fresh(node, meta.layout, first.dtype),
+                },
                 // An expand's gradient is summed when it is validated.
-                _ => self.shared(first, first.shape.clone(), first.strides.clone()),
+                _ => self.shared(first, first.layout),
             },
         }
     }
 
-    fn fresh(&mut self, node: &Node, shape: &[u64], dtype: DType) -> Gradient {
-        let storage = self.tape().new_storage(shape, dtype, Category::ActivationGradient, node.function);
-        Gradient { storage, shape: shape.into(), strides: strides::contiguous(shape), dtype }
+    /// A new row-major tensor of the dims of a layout.
+    fn fresh(&mut self, node: &Node, of: Layout, dtype: DType) -> Gradient {
+        let layout = self.tape().layouts.made_contiguous(of);
+        self.made(node, layout, dtype)
     }
 
-    fn shared(&mut self, of: &Gradient, shape: Dims, strides: Dims) -> Gradient {
+    fn made(&mut self, node: &Node, layout: Layout, dtype: DType) -> Gradient {
+        let storage = self.tape().new_storage(layout, dtype, Category::ActivationGradient, node.function);
+        Gradient { storage, layout, dtype }
+    }
+
+    fn shared(&mut self, of: &Gradient, layout: Layout) -> Gradient {
         self.tape().memory.hold(of.storage);
-        Gradient { storage: of.storage, shape, strides, dtype: of.dtype }
+        Gradient { layout, ..*of }
     }
 
     /// `validate_outputs`: summed to the input's shape and cast to its dtype where they differ.
     fn validated(&mut self, mut g: Gradient, meta: &Meta) -> Gradient {
-        if g.shape != meta.shape {
-            let elements = |d: &[u64]| d.iter().fold(1_u64, |acc, n| acc.saturating_mul(*n));
-            if elements(&g.shape) == elements(&meta.shape) {
-                g.strides = strides::contiguous(&meta.shape);
-                g.shape = meta.shape.clone();
-            } else {
-                let summed = self.tape().new_storage(
-                    &meta.shape,
-                    g.dtype,
-                    Category::ActivationGradient,
-                    "sum_to_size",
-                );
-                self.tape().memory.release(g.storage);
-                let strides = strides::contiguous(&meta.shape);
-                g = Gradient { storage: summed, shape: meta.shape.clone(), strides, dtype: g.dtype };
+        let tape = self.tape();
+        if !tape.layouts.same_shape(g.layout, meta.layout) {
+            let layout = tape.layouts.made_contiguous(meta.layout);
+            if tape.layouts.elements(g.layout) != tape.layouts.elements(meta.layout) {
+                let summed = tape.new_storage(layout, g.dtype, Category::ActivationGradient, "sum_to_size");
+                tape.memory.release(g.storage);
+                g.storage = summed;
             }
+            g.layout = layout;
         }
         if g.dtype != meta.dtype && meta.dtype.is_float() {
-            let cast =
-                self.tape().new_storage(&g.shape, meta.dtype, Category::ActivationGradient, "_to_copy");
-            self.tape().memory.release(g.storage);
-            g = Gradient {
-                storage: cast,
-                strides: strides::like(&g.shape, &g.strides),
-                dtype: meta.dtype,
-                ..g
-            };
+            let layout = tape.layouts.like(g.layout);
+            let storage = tape.new_storage(g.layout, meta.dtype, Category::ActivationGradient, "_to_copy");
+            tape.memory.release(g.storage);
+            g = Gradient { storage, layout, dtype: meta.dtype };
         }
         g
     }
@@ -327,13 +331,11 @@ impl<M: Machine> Backward<'_, M> {
         match edge {
             Edge::None => self.tape().memory.release(gradient.storage),
             Edge::Node { node, output } => {
-                let (node, output) = (node.0 as usize, output as usize);
-                if self.buffers[node].len() <= output {
-                    self.buffers[node].resize(output + 1, None);
-                }
-                let there = self.buffers[node][output].take();
+                let outputs = self.nodes[node.0 as usize].outputs.range();
+                let at = outputs.start - self.first_output + output as usize;
+                let there = self.buffers[at].take();
                 let sum = self.add(there, gradient);
-                self.buffers[node][output] = Some(sum);
+                self.buffers[at] = Some(sum);
             }
             Edge::Leaf(leaf) => {
                 let slot = leaf as usize;
@@ -351,36 +353,40 @@ impl<M: Machine> Backward<'_, M> {
 
     fn add(&mut self, there: Option<Gradient>, new: Gradient) -> Gradient {
         let Some(there) = there else { return new };
-        let in_place = !self.options.as_fake_tensors
-            && self.tape().memory.references(there.storage) == 1
-            && strides::is_dense(&there.shape, &there.strides);
+        let as_fake_tensors = self.options.as_fake_tensors;
+        let tape = self.tape();
+        let in_place = !as_fake_tensors
+            && tape.memory.references(there.storage) == 1
+            && tape.layouts.is_dense(there.layout);
         if in_place {
-            self.tape().memory.release(new.storage);
+            tape.memory.release(new.storage);
             return there;
         }
-        let storage = self.tape().new_storage(&there.shape, there.dtype, Category::ActivationGradient, "add");
-        self.tape().memory.release(there.storage);
-        self.tape().memory.release(new.storage);
-        Gradient { storage, strides: strides::like(&there.shape, &there.strides), ..there }
+        let storage = tape.new_storage(there.layout, there.dtype, Category::ActivationGradient, "add");
+        tape.memory.release(there.storage);
+        tape.memory.release(new.storage);
+        let layout = tape.layouts.like(there.layout);
+        Gradient { storage, layout, ..there }
     }
 
     /// AccumulateGrad: a leaf's gradient is complete.
     fn accumulate(&mut self, leaf: usize, gradient: Gradient) {
-        let (existing, layer) = (self.leaves[leaf].grad, self.leaves[leaf].layer);
-        if existing.is_some() {
+        let own = self.leaves[leaf];
+        let tape = self.tape();
+        if own.grad.is_some() {
             // `grad.add_(new)`: under `no_grad` the sum is in place.
-            return self.tape().memory.release(gradient.storage);
+            return tape.memory.release(gradient.storage);
         }
-        let l = self.leaves[leaf].clone();
-        let suits =
-            gradient.strides == l.strides || strides::is_contiguous(&gradient.shape, &gradient.strides);
-        let storage = if suits && self.tape().memory.references(gradient.storage) == 1 {
-            self.tape().memory.recategorize(gradient.storage, Category::Gradient, layer);
+        let suits = gradient.layout == own.layout
+            || tape.layouts.strides(gradient.layout) == tape.layouts.strides(own.layout)
+            || tape.layouts.is_contiguous(gradient.layout);
+        let storage = if suits && tape.memory.references(gradient.storage) == 1 {
+            tape.memory.recategorize(gradient.storage, Category::Gradient, own.layer);
             gradient.storage
         } else {
-            let clone = self.tape().new_storage(&l.shape, l.dtype, Category::Gradient, "clone");
-            self.tape().memory.recategorize(clone, Category::Gradient, layer);
-            self.tape().memory.release(gradient.storage);
+            let clone = tape.new_storage(own.layout, own.dtype, Category::Gradient, "clone");
+            tape.memory.recategorize(clone, Category::Gradient, own.layer);
+            tape.memory.release(gradient.storage);
             clone
         };
         self.leaves[leaf].grad = Some(storage);
@@ -391,24 +397,14 @@ impl<M: Machine> Backward<'_, M> {
 mod tests {
     use super::*;
     use crate::EventKind;
-    use crate::frameworks::pytorch::tape::Tensor;
-    use memfit_graph::{Call, Operand, OutDtype, Saved};
+    use memfit_graph::{Call, Operand, OutDtype, Place, Saved};
 
     fn tape_with_leaf() -> (Tape, TensorRef, Vec<Leaf>) {
         let mut tape = Tape::new(None, true);
-        let shape: Dims = [128][..].into();
-        let storage = tape.new_storage(&shape, DType::Float32, Category::Parameter, "w");
-        let strides = strides::contiguous(&shape);
-        let leaf = Leaf {
-            shape: shape.clone(),
-            strides: strides.clone(),
-            dtype: DType::Float32,
-            layer: 0,
-            grad: None,
-        };
-        let edge = Edge::Leaf(0);
-        let w = tape.add(Tensor { storage, shape, strides, dtype: DType::Float32, edge, is_number: false });
-        (tape, w, vec![leaf])
+        let w = tape.new_tensor(&[128], DType::Float32, Category::Parameter, "w");
+        tape.tensors[w.0 as usize].edge = Edge::Leaf(0);
+        let layout = tape.tensor(w).layout;
+        (tape, w, vec![Leaf { layout, dtype: DType::Float32, layer: 0, grad: None }])
     }
 
     fn unary(grad: Grad) -> Call {

@@ -3,11 +3,12 @@
 //! Source: torch/utils/checkpoint.py (2.15). Forward keeps a segment's inputs alone; backward first runs the segment
 //! again, now keeping what its operators keep, then runs backward through it, and drops it all before the next segment.
 
+use super::Runner;
 use super::backward::{self, Gradient, Leaf, Machine, Options};
-use super::tape::{Edge, Node, NodeInput, NodeRef, Tape, TensorRef};
-use super::{Runner, strides};
-use crate::Checkpoint;
-use memfit_graph::{Grad, Graph, Place, TensorId};
+use super::record::{Node, NodeInput, Span, Way};
+use super::tape::{Edge, NodeRef, Tape, TensorRef};
+use crate::{Checkpoint, StorageId};
+use memfit_graph::{Grad, Graph, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -84,7 +85,7 @@ impl Runner<'_> {
             .filter_map(|id| Some((id, self.values[id.index()]?)))
             .filter(|(_, t)| matches!(self.tape.tensor(*t).edge, Edge::Node { .. }) || !self.is_stored(*t))
             .collect();
-        let saved = inputs.iter().map(|(_, t)| self.tape.tensor(*t).storage).collect::<Vec<_>>();
+        let saved: Vec<StorageId> = inputs.iter().map(|(_, t)| self.tape.tensor(*t).storage).collect();
         for storage in &saved {
             self.tape.memory.hold(*storage);
         }
@@ -94,20 +95,26 @@ impl Runner<'_> {
         let id = NodeRef(u32::try_from(self.tape.nodes.len()).unwrap_or(u32::MAX));
         let outputs: Vec<TensorRef> =
             segment.outputs.iter().filter_map(|id| self.values[id.index()]).collect();
+        let tape = &mut self.tape;
+        let starts = (tape.inputs.len(), tape.outputs.len(), tape.saved.len());
+        for (_, t) in &inputs {
+            let tensor = *tape.tensor(*t);
+            tape.inputs.push(NodeInput { meta: tensor.meta(), edge: tensor.edge, grad: Grad::New });
+        }
+        for t in &outputs {
+            let meta = tape.tensor(*t).meta();
+            tape.outputs.push(meta);
+        }
+        tape.saved.extend(saved);
         let node = Node {
             function: "checkpoint",
-            layer: self.tape.memory.layer,
-            inputs: inputs
-                .iter()
-                .map(|(_, t)| {
-                    let tensor = self.tape.tensor(*t);
-                    NodeInput { meta: tensor.meta(), edge: tensor.edge, grad: Grad::New }
-                })
-                .collect(),
-            outputs: outputs.iter().map(|t| (self.tape.tensor(*t).meta(), Place::New)).collect(),
-            saved: saved.into(),
-            scratch: Vec::new(),
-            workspace: Vec::new(),
+            layer: tape.memory.layer,
+            inputs: Span::since(starts.0, &tape.inputs),
+            outputs: Span::since(starts.1, &tape.outputs),
+            way: Way::Plain,
+            saved: Span::since(starts.2, &tape.saved),
+            scratch: Span::default(),
+            workspace: Span::default(),
             segment: u32::try_from(index).ok(),
         };
         self.tape.nodes.push(node);
@@ -150,13 +157,13 @@ impl Machine for Runner<'_> {
         }
         let own = leaves.len();
         for (id, t) in &segment.inputs {
-            let mut tensor = self.tape.tensor(*t).clone();
+            let mut tensor = *self.tape.tensor(*t);
             self.tape.memory.hold(tensor.storage);
             if tensor.requires_grad() {
-                let (shape, dtype) = (tensor.shape.clone(), tensor.dtype);
-                let strides = strides::contiguous(&shape);
+                let layout = self.tape.layouts.made_contiguous(tensor.layout);
+                let (dtype, layer) = (tensor.dtype, self.tape.memory.layer);
                 tensor.edge = Edge::Leaf(u32::try_from(leaves.len()).unwrap_or(u32::MAX));
-                leaves.push(Leaf { shape, strides, dtype, layer: self.tape.memory.layer, grad: None });
+                leaves.push(Leaf { layout, dtype, layer, grad: None });
             }
             self.values[id.index()] = Some(self.tape.add(tensor));
         }
@@ -168,7 +175,7 @@ impl Machine for Runner<'_> {
         for (id, gradient) in segment.outputs.iter().zip(incoming) {
             let Some(t) = self.values[id.index()] else { continue };
             if let Some(gradient) = gradient {
-                roots.push((self.tape.tensor(t).edge, gradient.clone()));
+                roots.push((self.tape.tensor(t).edge, *gradient));
             }
             self.release_use(*id);
         }
@@ -178,8 +185,8 @@ impl Machine for Runner<'_> {
         for (_, t) in &segment.inputs {
             let leaf = if self.tape.tensor(*t).requires_grad() { pseudo.next() } else { None };
             gradients.push(leaf.and_then(|leaf| {
-                let Leaf { shape, strides, dtype, grad, .. } = leaf;
-                Some(Gradient { storage: grad?, shape, strides, dtype })
+                let Leaf { layout, dtype, grad, .. } = leaf;
+                Some(Gradient { storage: grad?, layout, dtype })
             }));
         }
         gradients

@@ -1,11 +1,11 @@
 //! Forward: one graph operator after the other, each as the ATen calls it lists.
 
+use super::Runner;
 use super::strides::Dims;
-use super::tape::{Edge, Tensor, TensorRef};
-use super::{Runner, strides};
-use crate::{Category, Mode};
+use super::tape::TensorRef;
+use crate::Mode;
 use memfit_graph::ops::float_island::{Restore, Widen};
-use memfit_graph::{Bytes, Call, Dim, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
+use memfit_graph::{Call, Dim, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
 use smallvec::SmallVec;
 
 impl Runner<'_> {
@@ -30,9 +30,11 @@ impl Runner<'_> {
     pub(super) fn nodes(&mut self, range: std::ops::Range<usize>) {
         let graph = self.graph;
         for i in range {
-            self.node(&graph.nodes[i], self.node_layers[i]);
-            for id in std::mem::take(&mut self.releases[i]) {
-                self.release_use(id);
+            self.node(&graph.nodes[i], self.structure.node_layers[i]);
+            // A segment that runs again finds none: they went when it ran first.
+            while let Some(name) = self.names.get(self.names_gone).filter(|name| name.until as usize == i) {
+                self.names_gone += 1;
+                self.release_use(name.tensor);
             }
         }
     }
@@ -61,7 +63,8 @@ impl Runner<'_> {
         {
             self.dtypes.insert(id, self.tape.tensor(*t).dtype);
         }
-        let (calls, bound, modelled) = self.lower(node, &refs, &shapes);
+        let lists = std::mem::take(&mut self.lists);
+        let (calls, bound, modelled) = self.lower(node, &refs, &shapes, lists);
         if !modelled && !self.unknown.iter().any(|n| n == node.op.name()) {
             self.unknown.push(node.op.name().to_owned());
         }
@@ -69,6 +72,7 @@ impl Runner<'_> {
         self.tape.input_is_last_use = first
             .is_some_and(|id| self.uses[id.index()] == 1 && self.graph.tensor(id).role == Role::Intermediate);
         self.execute(node, &refs, &calls, &bound);
+        self.lists = (calls, bound);
         self.release_inputs(node);
     }
 
@@ -77,11 +81,8 @@ impl Runner<'_> {
         if self.values[id.index()].is_none() {
             let shape = self.inferred.shape(id).and_then(|s| s.upper()).unwrap_or_default();
             let dtype = self.inferred.dtype(id);
-            let storage = self.tape.memory.allocate(Bytes::ZERO, Category::Transient, "host value");
-            let strides = strides::contiguous(&shape);
-            let shape = shape[..].into();
-            let tensor = Tensor { storage, shape, strides, dtype, edge: Edge::None, is_number: true };
-            self.values[id.index()] = Some(self.tape.add(tensor));
+            let t = self.tape.new_number(&shape, dtype);
+            self.values[id.index()] = Some(t);
         }
         self.values[id.index()]
     }
@@ -92,6 +93,7 @@ impl Runner<'_> {
         node: &Node,
         refs: &[Option<TensorRef>],
         shapes: &[Option<Dims>],
+        lists: (Vec<Call>, Vec<(usize, Operand)>),
     ) -> (Vec<Call>, Vec<(usize, Operand)>, bool) {
         let states: SmallVec<[Option<TensorState<'_>>; 4]> = refs
             .iter()
@@ -100,7 +102,7 @@ impl Runner<'_> {
                 let tensor = self.tape.tensor((*t)?);
                 let role = self.graph.tensor((*id)?).role;
                 Some(TensorState {
-                    shape: &tensor.shape,
+                    shape: self.tape.layouts.shape(tensor.layout),
                     dtype: tensor.dtype,
                     requires_grad: tensor.requires_grad(),
                     is_initializer: role != Role::Input && role != Role::Intermediate,
@@ -120,7 +122,8 @@ impl Runner<'_> {
             .collect();
         let mut lowering =
             Lowering::new(&states, &outputs, self.tape.autocast, self.plan.mode == Mode::Train)
-                .with_values(&values);
+                .with_values(&values)
+                .reusing(lists);
         node.op.pytorch(&mut lowering);
         lowering.into_parts()
     }

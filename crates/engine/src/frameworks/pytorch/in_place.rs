@@ -28,8 +28,7 @@ impl Tape {
 
 #[cfg(test)]
 mod tests {
-    use super::super::strides;
-    use super::super::tape::{NodeRef, Tensor};
+    use super::super::tape::NodeRef;
     use super::super::workspace::Kernels;
     use super::*;
     use crate::Category;
@@ -39,11 +38,9 @@ mod tests {
         let mut tape = Tape::new(None, true);
         tape.kernels = Some(Kernels::of(&crate::Plan::default()));
         tape.input_is_last_use = true;
-        let storage = tape.new_storage(&[4], DType::Float32, Category::Activation, "x");
-        let edge = Edge::Node { node: NodeRef(0), output: 0 };
-        let strides = strides::contiguous(&[4]);
-        let shape = [4][..].into();
-        let x = tape.add(Tensor { storage, shape, strides, dtype: DType::Float32, edge, is_number: false });
+        let x = tape.new_tensor(&[4], DType::Float32, Category::Activation, "x");
+        tape.tensors[x.0 as usize].edge = Edge::Node { node: NodeRef(0), output: 0 };
+        let storage = tape.tensor(x).storage;
         assert!(tape.overwrites("relu", &[x], DType::Float32));
         assert!(!tape.overwrites("gelu", &[x], DType::Float32));
         tape.memory.hold(storage);

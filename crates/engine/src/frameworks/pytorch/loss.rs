@@ -4,11 +4,12 @@
 //! `log_softmax` (keeps its output) and `nll_loss` (keeps its input, in float32 under autocast, the targets, one scalar); the
 //! logits of a causal language model are cast up to float32 first.
 
-use super::strides;
-use super::tape::{Edge, Tape, Tensor, TensorRef};
-use crate::{Category, Loss};
+use super::strides::Dims;
+use super::tape::{Tape, TensorRef};
+use crate::Loss;
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
 use memfit_graph::{Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Saved, TensorId, View};
+use smallvec::smallvec;
 use std::collections::BTreeSet;
 
 /// The loss that a script would use for these outputs, with a sentence that says why.
@@ -106,7 +107,7 @@ pub(super) fn run(
 }
 
 fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef, upcast: bool) -> TensorRef {
-    let shape = tape.tensor(logits).shape.clone();
+    let shape: Dims = tape.shape(logits).into();
     let mut logits = logits;
     let mut owned = Vec::new();
     if upcast && tape.tensor(logits).dtype.is_half() {
@@ -123,7 +124,7 @@ fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef, upcast: 
         logits = tape.run(&view, &[logits])[0];
         owned.push(logits);
     }
-    let shape = tape.tensor(logits).shape.clone();
+    let shape: Dims = tape.shape(logits).into();
     // cross_entropy_loss asks for its input's dtype, so autocast leaves the softmax as it is (LossNLL.cpp).
     let log_softmax = Call::new("_log_softmax")
         .input(Operand::Input(0), Grad::New)
@@ -160,7 +161,7 @@ fn pairwise(
         .output(&[], OutDtype::Promoted, Place::New)
         .saves([Saved::Input(0), Saved::Input(1)]);
     // The gradient has the output's shape although the loss is a scalar.
-    let call = Call { grads: vec![Grad::New, Grad::None], ..call };
+    let call = Call { grads: smallvec![Grad::New, Grad::None], ..call };
     tape.run(&call, &[output, target])[0]
 }
 
@@ -178,13 +179,6 @@ fn mean(tape: &mut Tape, output: TensorRef) -> TensorRef {
         tape.memory.release(storage);
     }
     loss
-}
-
-/// The targets as a tensor of the step.
-pub(super) fn add_target(tape: &mut Tape, shape: &[u64], dtype: DType) -> TensorRef {
-    let storage = tape.new_storage(shape, dtype, Category::Input, "target");
-    let (shape, strides) = (shape.into(), strides::contiguous(shape));
-    tape.add(Tensor { storage, shape, strides, dtype, edge: Edge::None, is_number: false })
 }
 
 #[cfg(test)]

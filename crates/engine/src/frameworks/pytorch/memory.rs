@@ -6,16 +6,33 @@ use memfit_graph::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// How many labels are found without a comparison of texts.
+const RECENT: usize = 64;
+
 /// Reference-counted storages; the timeline grows as they come and go.
-#[derive(Default)]
 pub(super) struct Memory {
     timeline: Timeline,
     references: Vec<u32>,
     labels: BTreeMap<&'static str, u32>,
+    /// Labels that came up lately, by the address of their text: most are constants of one place in the code.
+    recent: [Option<(usize, usize, u32)>; RECENT],
     /// The phase of what happens now.
     pub(super) phase: Phase,
     /// The layer of what happens now.
     pub(super) layer: u32,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            timeline: Timeline::default(),
+            references: Vec::new(),
+            labels: BTreeMap::new(),
+            recent: [None; RECENT],
+            phase: Phase::default(),
+            layer: 0,
+        }
+    }
 }
 
 impl Memory {
@@ -61,11 +78,19 @@ impl Memory {
     }
 
     fn label(&mut self, label: &'static str) -> u32 {
+        let (address, length) = (label.as_ptr().addr(), label.len());
+        // Texts lie close to each other, so that the low bits differ.
+        let slot = (address ^ (address >> 6)) % RECENT;
+        if let Some((_, _, number)) = self.recent[slot].filter(|r| (r.0, r.1) == (address, length)) {
+            return number;
+        }
         let labels = &mut self.timeline.labels;
-        *self.labels.entry(label).or_insert_with(|| {
+        let number = *self.labels.entry(label).or_insert_with(|| {
             labels.push(label.into());
             index(labels.len() - 1)
-        })
+        });
+        self.recent[slot] = Some((address, length, number));
+        number
     }
 
     fn event(&mut self, kind: EventKind, storage: StorageId) {
@@ -97,11 +122,21 @@ impl Memory {
         &self.timeline.storages[id.0 as usize]
     }
 
+    /// All storages so far.
+    pub(super) fn storages(&self) -> &[Storage] {
+        &self.timeline.storages
+    }
+
     /// Says what a storage turned out to be for (an activation gradient that became a parameter's gradient).
     pub(super) fn recategorize(&mut self, id: StorageId, category: Category, layer: u32) {
         let storage = &mut self.timeline.storages[id.0 as usize];
         storage.category = category;
         storage.layer = layer;
+    }
+
+    /// The layers that there are from the beginning.
+    pub(super) fn set_layers(&mut self, names: Vec<Arc<str>>) {
+        self.timeline.layers = names;
     }
 
     /// A new layer.

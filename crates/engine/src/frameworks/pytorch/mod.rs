@@ -7,26 +7,31 @@ mod backward;
 mod checkpoint;
 mod forward;
 mod in_place;
+mod layouts;
 pub(crate) mod loss;
 mod memory;
 mod names;
+mod record;
 mod setup;
 mod strides;
 mod tape;
 mod train;
 mod workspace;
 
-use crate::optimizers::StepConfig;
+use crate::optimizers::{Parameter, StepConfig};
 use crate::parameters::Stored;
-use crate::{Mode, Phase, Plan, StorageId, Timeline};
+use crate::structure::Name;
+use crate::{Mode, Phase, Plan, StorageId, Structure, Timeline};
 use checkpoint::Segment;
-use memfit_graph::{Bytes, Graph, Inferred, Problem, TensorId};
+use memfit_graph::{Bytes, Call, Graph, Inferred, Operand, Problem, TensorId};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tape::{Tape, TensorRef};
 use workspace::Kernels;
 
 pub(crate) use loss::choose as choose_loss;
+pub(crate) use names::names;
 
 /// One step under PyTorch's rules.
 pub(crate) struct Step {
@@ -48,13 +53,13 @@ pub(crate) struct Step {
 pub(crate) struct SavedStorage {
     pub(crate) storage: StorageId,
     pub(crate) layer: u32,
-    pub(crate) holders: Vec<&'static str>,
+    pub(crate) holders: SmallVec<[&'static str; 2]>,
 }
 
 /// What ran in a layer.
 #[derive(Clone, Default)]
 pub(crate) struct LayerOps {
-    pub(crate) ops: Vec<String>,
+    pub(crate) ops: SmallVec<[String; 1]>,
     pub(crate) output_shapes: Vec<Vec<u64>>,
 }
 
@@ -80,6 +85,7 @@ const LARGE_GRAPH: usize = 1 << 13;
 
 struct Runner<'a> {
     graph: &'a Graph,
+    structure: &'a Structure,
     inferred: &'a Inferred,
     plan: &'a Plan,
     tape: Tape,
@@ -91,14 +97,19 @@ struct Runner<'a> {
     dtypes: BTreeMap<TensorId, memfit_graph::DType>,
     /// Remaining uses by graph tensor, Python's names included.
     uses: Vec<u32>,
-    /// By node, the tensors whose name goes after it.
-    releases: Vec<Vec<TensorId>>,
+    /// Names that keep tensors alive, in the order in which they go.
+    names: Vec<Name>,
+    /// How many are gone.
+    names_gone: usize,
+    /// Lists of calls, to write into again.
+    lists: (Vec<Call>, Vec<(usize, Operand)>),
+    /// Layers that are none of the graph's.
     layers: BTreeMap<Arc<str>, u32>,
-    /// By node, the layer it belongs to.
-    node_layers: Vec<u32>,
     layer_ops: Vec<LayerOps>,
     segments: Vec<Segment>,
     unknown: Vec<String>,
+    /// What is trained, as the optimizer sees it.
+    parameters: Vec<Parameter>,
     assumptions: Vec<String>,
 }
 
@@ -106,39 +117,45 @@ struct Runner<'a> {
 ///
 /// # Errors
 /// A problem for each tensor whose size is not known, which is what `--set` and `--input` can give.
-pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Step, Vec<Problem>> {
+pub(crate) fn run(
+    graph: &Graph,
+    structure: &Structure,
+    inferred: &Inferred,
+    plan: &Plan,
+) -> Result<Step, Vec<Problem>> {
     let training = plan.mode == Mode::Train;
     let mut tape = Tape::new(plan.precision.autocast(), training);
     tape.reserve(graph.nodes.len().min(LARGE_GRAPH));
     tape.kernels = (!plan.as_fake_tensors).then(|| Kernels::of(plan));
+    // Layers are shown in forward order, not in that of the parameters that are set up first.
+    tape.memory.set_layers(structure.layers.clone());
+    // A sum of the same shape binds its name anew.
+    let keeps =
+        |name: &&Name| name.rebound.is_none_or(|sum| inferred.shape(sum) != inferred.shape(name.tensor));
     let mut runner = Runner {
         graph,
+        structure,
         inferred,
         plan,
         tape,
         host: Vec::new(),
         values: vec![None; graph.tensors.len()],
         dtypes: BTreeMap::new(),
-        uses: uses(graph),
-        releases: names::releases(graph, inferred),
+        uses: structure.uses.clone(),
+        names: structure.names.iter().filter(keeps).copied().collect(),
+        names_gone: 0,
+        lists: Default::default(),
         layers: BTreeMap::new(),
-        node_layers: Vec::with_capacity(graph.nodes.len()),
-        layer_ops: Vec::new(),
+        layer_ops: vec![LayerOps::default(); structure.layers.len()],
         segments: if training { checkpoint::segments(graph, plan.checkpoint) } else { Vec::new() },
         unknown: Vec::new(),
+        parameters: Vec::new(),
         assumptions: Vec::new(),
     };
-    for id in runner.releases.iter().flatten() {
-        runner.uses[id.index()] += 1;
+    for name in &runner.names {
+        runner.uses[name.tensor.index()] += 1;
     }
     crate::sizes::check(graph, inferred)?;
-    // Layers are shown in forward order, not in that of the parameters that are set up first.
-    runner.named_layer("(inputs)");
-    for node in &graph.nodes {
-        let name = if node.scope.is_empty() { &node.name } else { &node.scope };
-        let layer = runner.named_layer(name);
-        runner.node_layers.push(layer);
-    }
     let (mut leaves, stored) = runner.set_up(training);
     if training && (plan.keep_gradients || plan.accumulate > 1) {
         runner.keep_gradients(&mut leaves);
@@ -170,23 +187,9 @@ fn step_config(plan: &Plan) -> StepConfig {
     }
 }
 
-/// How often each tensor is read; an output of the graph counts as read once more.
-fn uses(graph: &Graph) -> Vec<u32> {
-    let mut uses = vec![0_u32; graph.tensors.len()];
-    for node in &graph.nodes {
-        for input in node.inputs.iter().flatten().chain(&node.captures) {
-            uses[input.index()] += 1;
-        }
-    }
-    for output in &graph.outputs {
-        uses[output.index()] += 1;
-    }
-    uses
-}
-
 impl Runner<'_> {
     fn named_layer(&mut self, name: &str) -> u32 {
-        if let Some(layer) = self.layers.get(name) {
+        if let Some(layer) = self.structure.layer_numbers.get(name).or_else(|| self.layers.get(name)) {
             return *layer;
         }
         let name: Arc<str> = name.into();

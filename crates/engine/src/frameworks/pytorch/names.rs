@@ -5,16 +5,18 @@
 //! several times has a local name there (`identity = x`), which goes when that `forward` returns. Which `forward` that
 //! is follows from the module paths of the nodes that read it; where a file has none, only uses count.
 
-use memfit_graph::{Graph, Inferred, NodeId, TensorId};
+use crate::order::sorted_by_key;
+use crate::structure::Name;
+use memfit_graph::{Graph, NodeId, TensorId};
 
-/// For each node, the tensors whose name goes after it has run.
+/// The names of a model's code, in the order in which they go.
 ///
 /// In the model's own `forward`, names are rebound in loops over lists of modules: by a sum with the tensor itself
 /// (`x = x + y`), and where an item of such a list made the tensor.
-pub(super) fn releases(graph: &Graph, inferred: &Inferred) -> Vec<Vec<TensorId>> {
-    let mut releases = vec![Vec::new(); graph.nodes.len()];
+pub(crate) fn names(graph: &Graph) -> Vec<Name> {
+    let mut names = Vec::new();
     if graph.nodes.iter().all(|n| n.scope.is_empty()) {
-        return releases;
+        return names;
     }
     let producers = graph.producers();
     for (id, readers) in (0..).map(TensorId).zip(graph.consumers()) {
@@ -36,14 +38,9 @@ pub(super) fn releases(graph: &Graph, inferred: &Inferred) -> Vec<Vec<TensorId>>
             let outer = common_scope(scope(producer), scope(last));
             called(outer, scope(last))
         };
-        let rebinds = || {
-            let node = &graph.nodes[last.index()];
-            let output = node.outputs.first().copied().flatten();
-            let is_sum =
-                node.op.name() == "Add" && output.is_some_and(|o| inferred.shape(o) == inferred.shape(id));
-            is_sum || scope(producer).split('.').any(|part| part.starts_with(|c: char| c.is_ascii_digit()))
-        };
-        if held_by.is_empty() && rebinds() {
+        let is_item =
+            || scope(producer).split('.').any(|part| part.starts_with(|c: char| c.is_ascii_digit()));
+        if held_by.is_empty() && is_item() {
             continue;
         }
         if !distinct && (held_by.is_empty() || held_by == scope(last)) {
@@ -52,11 +49,13 @@ pub(super) fn releases(graph: &Graph, inferred: &Inferred) -> Vec<Vec<TensorId>>
         let end = (last.index()..graph.nodes.len())
             .take_while(|i| is_within(&graph.nodes[*i].scope, held_by))
             .last();
-        if let Some(end) = end {
-            releases[end].push(id);
+        if let Some(until) = end.and_then(|end| u32::try_from(end).ok()) {
+            let node = &graph.nodes[last.index()];
+            let sum = node.outputs.first().copied().flatten().filter(|_| node.op.name() == "Add");
+            names.push(Name { until, tensor: id, rebound: sum.filter(|_| held_by.is_empty()) });
         }
     }
-    releases
+    sorted_by_key(names, |name| name.until.into())
 }
 
 /// The longest module path that both lie in.
@@ -118,10 +117,9 @@ mod tests {
         let c = push(&mut g, "Add", &[a, b], "c", "block");
         let d = push(&mut g, "Relu", &[c], "d", "block.act");
         push(&mut g, "Relu", &[d], "e", "head");
-        let inferred = memfit_graph::infer(&g, &memfit_graph::Binding::default()).unwrap();
-        let releases = releases(&g, &inferred);
         // `identity` goes with the block's forward, after its activation.
-        assert!(releases[3].contains(&a));
-        assert!(!releases.iter().flatten().any(|t| *t == b));
+        let names = names(&g);
+        assert!(names.contains(&Name { until: 3, tensor: a, rebound: None }));
+        assert!(!names.iter().any(|name| name.tensor == b));
     }
 }

@@ -1,20 +1,20 @@
 //! What is alive before the step: parameters, buffers, optimizer state and the batch.
 
 use super::backward::Leaf;
+use super::strides::Dims;
 use super::tape::{Edge, Tensor};
-use super::{Runner, StoredTensor, step_config, strides};
+use super::{Runner, StoredTensor, step_config};
 use crate::Category;
 use crate::host;
-use crate::optimizers::{self, Parameter};
+use crate::optimizers::{self, Parameter, StateTensor};
 use crate::parameters::Stored;
-use memfit_graph::{Bytes, DType};
+use memfit_graph::{Bytes, DType, Dim, Shape};
 
 impl Runner<'_> {
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.
     pub(super) fn set_up(&mut self, training: bool) -> (Vec<Leaf>, Vec<StoredTensor>) {
         let kinds;
-        (kinds, self.host) = host::stored(self.graph, self.inferred, &self.plan.freeze);
-        let first_use = self.first_use();
+        (kinds, self.host) = host::stored(self.graph, self.structure, self.inferred, &self.plan.freeze);
         let (mut leaves, mut stored) = (Vec::new(), Vec::new());
         for (i, kind) in kinds.iter().enumerate() {
             let Some(kind) = *kind else { continue };
@@ -22,10 +22,11 @@ impl Runner<'_> {
                 continue;
             }
             let tensor = &self.graph.tensors[i];
-            let Some(shape) = tensor.declared.shape().and_then(|s| s.upper()) else { continue };
+            let upper = |s: &Shape| s.dims().iter().map(Dim::upper).collect::<Option<Dims>>();
+            let Some(shape) = tensor.declared.shape().and_then(upper) else { continue };
             let dtype = self.plan.precision.applied_to(tensor.declared.dtype().unwrap_or(DType::Float32));
-            let layer = match first_use[i] {
-                Some(node) => self.node_layers[node],
+            let layer = match self.structure.first_use[i] {
+                Some(node) => self.structure.node_layers[node as usize],
                 None => self.named_layer(&tensor.name),
             };
             self.tape.memory.layer = layer;
@@ -36,23 +37,16 @@ impl Runner<'_> {
             let elements = shape.iter().fold(1_u64, |acc, d| acc.saturating_mul(*d));
             let bytes = if kind == Stored::Number { Bytes::ZERO } else { dtype.size_of(elements) };
             let storage = self.tape.memory.allocate_named(bytes, category, tensor.name.clone());
-            let strides = strides::contiguous(&shape);
+            let layout = self.tape.layouts.contiguous(&shape);
             let edge = if kind == Stored::Parameter && training {
-                leaves.push(Leaf {
-                    shape: shape[..].into(),
-                    strides: strides.clone(),
-                    dtype,
-                    layer,
-                    grad: None,
-                });
+                leaves.push(Leaf { layout, dtype, layer, grad: None });
                 Edge::Leaf(u32::try_from(leaves.len() - 1).unwrap_or(u32::MAX))
             } else {
                 Edge::None
             };
             let is_number = kind == Stored::Number;
             stored.push(StoredTensor { kind, elements, bytes, layer, optimizer_bytes: Bytes::ZERO });
-            let shape = shape[..].into();
-            self.values[i] = Some(self.tape.add(Tensor { storage, shape, strides, dtype, edge, is_number }));
+            self.values[i] = Some(self.tape.add(Tensor { storage, layout, dtype, edge, is_number }));
         }
         for (i, node) in self.graph.nodes.iter().enumerate() {
             let keeps_state = node.op.buffer_inputs().iter().any(|i| {
@@ -63,10 +57,10 @@ impl Runner<'_> {
                     .is_some_and(|id| kinds[id.index()] == Some(Stored::Buffer))
             });
             for dtype in node.op.unexported_buffers().iter().filter(|_| keeps_state) {
-                self.tape.memory.layer = self.node_layers[i];
-                let storage = self.tape.new_storage(&[], *dtype, Category::Buffer, "num_batches_tracked");
-                let bytes = self.tape.memory.storage(storage).bytes;
-                let layer = self.tape.memory.layer;
+                let layer = self.structure.node_layers[i];
+                self.tape.memory.layer = layer;
+                let bytes = dtype.size_of(1);
+                self.tape.memory.allocate(bytes, Category::Buffer, "num_batches_tracked");
                 stored.push(StoredTensor {
                     kind: Stored::Buffer,
                     elements: 1,
@@ -86,9 +80,8 @@ impl Runner<'_> {
             self.tape.memory.layer = self.named_layer("(inputs)");
             let elements = shape.iter().fold(1_u64, |acc, d| acc.saturating_mul(*d));
             let storage = self.tape.memory.allocate_named(dtype.size_of(elements), Category::Input, name);
-            let strides = strides::contiguous(&shape);
-            let shape = shape[..].into();
-            let tensor = Tensor { storage, shape, strides, dtype, edge: Edge::None, is_number: false };
+            let layout = self.tape.layouts.contiguous(&shape);
+            let tensor = Tensor { storage, layout, dtype, edge: Edge::None, is_number: false };
             self.values[id.index()] = Some(self.tape.add(tensor));
         }
         (leaves, stored)
@@ -97,40 +90,29 @@ impl Runner<'_> {
     fn optimizer_state(&mut self, leaves: &[Leaf], stored: &mut [StoredTensor]) {
         let Some(optimizer) = optimizers::find(&self.plan.optimizer) else { return };
         let config = step_config(self.plan);
-        let parameters: Vec<Parameter> =
-            leaves.iter().map(|leaf| Parameter { shape: leaf.shape.to_vec(), dtype: leaf.dtype }).collect();
+        let parameters = self.parameters_of(leaves);
         for state in optimizer.shared_state(&parameters, &config).into_iter().filter(|s| s.on_device) {
             self.tape.memory.layer = self.named_layer("(optimizer)");
-            self.tape.new_storage(&state.shape, state.dtype, Category::OptimizerState, "optimizer state");
+            self.tape.memory.allocate(state.device_bytes(), Category::OptimizerState, "optimizer state");
         }
         let trained: Vec<usize> =
             (0..stored.len()).filter(|i| stored[*i].kind == Stored::Parameter).collect();
         for ((leaf, parameter), row) in leaves.iter().zip(&parameters).zip(trained) {
             self.tape.memory.layer = leaf.layer;
-            let mut states: Vec<(Vec<u64>, DType)> = optimizer
-                .state(parameter, &config)
-                .into_iter()
-                .filter(|s| s.on_device)
-                .map(|s| (s.shape, s.dtype))
-                .collect();
-            if self.plan.ema {
-                states.push((leaf.shape.to_vec(), leaf.dtype));
-            }
-            for (shape, dtype) in states {
-                let id = self.tape.new_storage(&shape, dtype, Category::OptimizerState, "optimizer state");
-                stored[row].optimizer_bytes += self.tape.memory.storage(id).bytes;
+            let kept = optimizer.state(parameter, &config);
+            let averaged = self.plan.ema.then(|| parameter.bytes());
+            let on_device = kept.iter().filter(|state| state.on_device).map(StateTensor::device_bytes);
+            for bytes in on_device.chain(averaged) {
+                self.tape.memory.allocate(bytes, Category::OptimizerState, "optimizer state");
+                stored[row].optimizer_bytes += bytes;
             }
         }
+        self.parameters = parameters;
     }
 
-    /// The first node that reads each tensor.
-    fn first_use(&self) -> Vec<Option<usize>> {
-        let mut first = vec![None; self.graph.tensors.len()];
-        for (n, node) in self.graph.nodes.iter().enumerate() {
-            for input in node.inputs.iter().flatten() {
-                first[input.index()].get_or_insert(n);
-            }
-        }
-        first
+    /// Trained parameters as an optimizer sees them.
+    pub(super) fn parameters_of<'l>(&self, leaves: impl IntoIterator<Item = &'l Leaf>) -> Vec<Parameter> {
+        let shape = |leaf: &Leaf| self.tape.layouts.shape(leaf.layout).to_vec();
+        leaves.into_iter().map(|leaf| Parameter { shape: shape(leaf), dtype: leaf.dtype }).collect()
     }
 }

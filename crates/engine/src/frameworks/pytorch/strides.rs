@@ -31,10 +31,15 @@ pub(super) fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
     true
 }
 
+/// Sorts axes by a key; equal ones stay in order.
+fn sort(axes: &mut [usize], key: &dyn Fn(usize) -> u64) {
+    axes.sort_by_key(|axis| key(*axis));
+}
+
 /// Whether the elements fill their storage without gaps or overlaps, in any order of axes.
 pub(super) fn is_dense(shape: &[u64], strides: &[u64]) -> bool {
     let mut order: SmallVec<[usize; 6]> = (0..shape.len()).filter(|k| shape[*k] != 1).collect();
-    order.sort_by_key(|k| strides[*k]);
+    sort(&mut order, &|k| strides[k]);
     let mut next = 1_u64;
     order.into_iter().all(|k| {
         let fits = strides[k] == next;
@@ -51,7 +56,7 @@ pub(super) fn like(shape: &[u64], strides: &[u64]) -> Dims {
     let mut order: SmallVec<[usize; 6]> = (0..shape.len()).collect();
     // Stable, so that axes of equal stride (expanded ones) keep their order; innermost first.
     order.reverse();
-    order.sort_by_key(|k| if strides[*k] == 0 { u64::MAX } else { strides[*k] });
+    sort(&mut order, &|k| if strides[k] == 0 { u64::MAX } else { strides[k] });
     let mut out: Dims = shape.into();
     let mut next = 1_u64;
     for k in order {

@@ -4,13 +4,14 @@
 //! casts inputs before the call as its lists say; a leaf parameter's cast is made once per step and kept until forward
 //! ends (aten/src/ATen/autocast_mode.cpp, `cached_cast`).
 
+use super::layouts::{Layout, Layouts};
 use super::memory::Memory;
+use super::record::{Node, NodeInput};
 use super::strides::{self, Dims};
 use super::workspace::Kernels;
 use crate::{Category, StorageId};
-use memfit_graph::{Autocast, Call, DType, Grad, OutDtype, Place, Saved, View};
+use memfit_graph::{Autocast, Bytes, Call, DType, Grad, OutDtype, Place, View};
 use smallvec::SmallVec;
-use std::collections::HashMap;
 
 /// Index of a tensor on the tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,11 +33,10 @@ pub(super) enum Edge {
 }
 
 /// A tensor: a window on a storage.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Tensor {
     pub(super) storage: StorageId,
-    pub(super) shape: Dims,
-    pub(super) strides: Dims,
+    pub(super) layout: Layout,
     pub(super) dtype: DType,
     pub(super) edge: Edge,
     /// A Python number or a 0-dim constant: no part in type promotion, never cast, never kept.
@@ -45,7 +45,7 @@ pub(super) struct Tensor {
 
 impl Tensor {
     pub(super) fn meta(&self) -> Meta {
-        Meta { shape: self.shape.clone(), strides: self.strides.clone(), dtype: self.dtype }
+        Meta { layout: self.layout, dtype: self.dtype }
     }
 
     pub(super) fn requires_grad(&self) -> bool {
@@ -54,42 +54,24 @@ impl Tensor {
 }
 
 /// What a node must know of a tensor that it does not hold.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Meta {
-    pub(super) shape: Dims,
-    pub(super) strides: Dims,
+    pub(super) layout: Layout,
     pub(super) dtype: DType,
-}
-
-/// One differentiable input of a node.
-#[derive(Clone, Debug)]
-pub(super) struct NodeInput {
-    pub(super) meta: Meta,
-    pub(super) edge: Edge,
-    pub(super) grad: Grad,
-}
-
-/// An autograd node.
-#[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) function: &'static str,
-    pub(super) layer: u32,
-    pub(super) inputs: SmallVec<[NodeInput; 3]>,
-    /// The outputs with how they view their input.
-    pub(super) outputs: SmallVec<[(Meta, Place); 1]>,
-    pub(super) saved: SmallVec<[StorageId; 4]>,
-    pub(super) scratch: Vec<(Vec<u64>, DType)>,
-    /// Inside of the kernels that backward calls.
-    pub(super) workspace: Vec<(Vec<u64>, DType)>,
-    /// The checkpointed segment that this node stands for.
-    pub(super) segment: Option<u32>,
 }
 
 /// The state of a step while forward runs.
 pub(super) struct Tape {
     pub(super) memory: Memory,
+    pub(super) layouts: Layouts,
     pub(super) tensors: Vec<Tensor>,
     pub(super) nodes: Vec<Node>,
+    /// What nodes list.
+    pub(super) inputs: Vec<NodeInput>,
+    pub(super) outputs: Vec<Meta>,
+    pub(super) saved: Vec<StorageId>,
+    pub(super) temporaries: Vec<Bytes>,
+    pub(super) orders: Vec<usize>,
     pub(super) autocast: Option<DType>,
     /// Whether autograd records.
     pub(super) grad_mode: bool,
@@ -97,7 +79,8 @@ pub(super) struct Tape {
     pub(super) input_is_last_use: bool,
     /// What convolutions need; nothing on fake tensors, which run no kernel.
     pub(super) kernels: Option<Kernels>,
-    casts: HashMap<(TensorRef, DType), TensorRef>,
+    /// By leaf, its cached cast.
+    casts: Vec<Option<TensorRef>>,
     cached: Vec<StorageId>,
 }
 
@@ -105,13 +88,19 @@ impl Tape {
     pub(super) fn new(autocast: Option<DType>, grad_mode: bool) -> Tape {
         Tape {
             memory: Memory::default(),
+            layouts: Layouts::default(),
             tensors: Vec::new(),
             nodes: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            saved: Vec::new(),
+            temporaries: Vec::new(),
+            orders: Vec::new(),
             autocast,
             grad_mode,
             input_is_last_use: false,
             kernels: None,
-            casts: HashMap::new(),
+            casts: Vec::new(),
             cached: Vec::new(),
         }
     }
@@ -120,6 +109,10 @@ impl Tape {
     pub(super) fn reserve(&mut self, operators: usize) {
         self.tensors.reserve(operators.saturating_mul(4));
         self.nodes.reserve(operators.saturating_mul(2));
+        self.inputs.reserve(operators.saturating_mul(4));
+        self.outputs.reserve(operators.saturating_mul(3));
+        self.saved.reserve(operators.saturating_mul(4));
+        self.layouts.reserve(operators);
         self.memory.reserve(operators);
     }
 
@@ -132,16 +125,40 @@ impl Tape {
         TensorRef(u32::try_from(self.tensors.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// A new storage for a tensor of this shape.
+    /// The dims of a tensor.
+    pub(super) fn shape(&self, t: TensorRef) -> &[u64] {
+        self.layouts.shape(self.tensor(t).layout)
+    }
+
+    /// A new storage for a tensor of this layout.
     pub(super) fn new_storage(
+        &mut self,
+        layout: Layout,
+        dtype: DType,
+        category: Category,
+        label: &'static str,
+    ) -> StorageId {
+        self.memory.allocate(dtype.size_of(self.layouts.elements(layout)), category, label)
+    }
+
+    /// A new row-major tensor.
+    pub(super) fn new_tensor(
         &mut self,
         shape: &[u64],
         dtype: DType,
         category: Category,
         label: &'static str,
-    ) -> StorageId {
-        let elements = shape.iter().fold(1_u64, |acc, d| acc.saturating_mul(*d));
-        self.memory.allocate(dtype.size_of(elements), category, label)
+    ) -> TensorRef {
+        let layout = self.layouts.contiguous(shape);
+        let storage = self.new_storage(layout, dtype, category, label);
+        self.add(Tensor { storage, layout, dtype, edge: Edge::None, is_number: false })
+    }
+
+    /// A Python number, or several: seen as a tensor that holds no memory.
+    pub(super) fn new_number(&mut self, shape: &[u64], dtype: DType) -> TensorRef {
+        let layout = self.layouts.contiguous(shape);
+        let storage = self.memory.allocate(Bytes::ZERO, Category::Transient, "host value");
+        self.add(Tensor { storage, layout, dtype, edge: Edge::None, is_number: true })
     }
 
     /// Runs a call. Each output's storage is held once for the caller.
@@ -154,7 +171,9 @@ impl Tape {
         let scratch: SmallVec<[StorageId; 1]> = call
             .scratch
             .iter()
-            .map(|(shape, dtype)| self.new_storage(shape, *dtype, Category::Workspace, call.function))
+            .map(|(shape, dtype)| {
+                self.memory.allocate(dtype.size_of(product(shape)), Category::Workspace, call.function)
+            })
             .collect();
         let differentiable = self.grad_mode
             && inputs
@@ -209,7 +228,7 @@ impl Tape {
         target: DType,
         temporaries: &mut SmallVec<[StorageId; 2]>,
     ) -> TensorRef {
-        let tensor = self.tensor(t);
+        let tensor = *self.tensor(t);
         if tensor.is_number
             || !tensor.dtype.is_float()
             || tensor.dtype == target
@@ -217,16 +236,21 @@ impl Tape {
         {
             return t;
         }
-        if let Some(cast) = self.casts.get(&(t, target)) {
-            return *cast;
-        }
         // Only a leaf that needs a gradient, cast down from float32, is cached.
-        let cacheable =
-            matches!(tensor.edge, Edge::Leaf(_)) && tensor.dtype == DType::Float32 && target.is_half();
+        let leaf = match tensor.edge {
+            Edge::Leaf(leaf) if tensor.dtype == DType::Float32 && target.is_half() => Some(leaf as usize),
+            _ => None,
+        };
+        if let Some(cast) = leaf.and_then(|leaf| self.casts.get(leaf).copied().flatten()) {
+            return cast;
+        }
         let cast = self.cast(t, target);
         let storage = self.tensor(cast).storage;
-        if cacheable {
-            self.casts.insert((t, target), cast);
+        if let Some(leaf) = leaf {
+            if self.casts.len() <= leaf {
+                self.casts.resize(leaf + 1, None);
+            }
+            self.casts[leaf] = Some(cast);
             self.cached.push(storage);
         } else {
             temporaries.push(storage);
@@ -237,7 +261,7 @@ impl Tape {
     /// `aten::_to_copy`: a new tensor in another dtype, laid out like the old one.
     pub(super) fn cast(&mut self, t: TensorRef, target: DType) -> TensorRef {
         let call = Call::new("_to_copy").input(memfit_graph::Operand::Input(0), Grad::Pointwise).output(
-            &self.tensor(t).shape.clone(),
+            self.shape(t),
             OutDtype::Is(target),
             Place::Pointwise,
         );
@@ -264,26 +288,27 @@ impl Tape {
             OutDtype::Like(i) => inputs.get(i).map_or(promoted, |t| self.tensor(*t).dtype),
             OutDtype::Is(dtype) => dtype,
         };
-        let shape: Dims = output.shape[..].into();
-        let fresh = |tape: &mut Tape, strides: Dims| {
-            let storage = tape.new_storage(&shape, dtype, Category::Activation, function);
-            Tensor { storage, shape: shape.clone(), strides, dtype, edge: Edge::None, is_number: false }
+        let shape = &output.shape[..];
+        let fresh = |tape: &mut Tape, layout: Option<Layout>| {
+            let layout = layout.unwrap_or_else(|| tape.layouts.contiguous(shape));
+            let storage = tape.new_storage(layout, dtype, Category::Activation, function);
+            Tensor { storage, layout, dtype, edge: Edge::None, is_number: false }
         };
         let tensor = match &output.place {
-            Place::New => fresh(self, strides::contiguous(&shape)),
+            Place::New => fresh(self, None),
             Place::Pointwise if self.overwrites(function, inputs, dtype) => self.alias(inputs[0], None),
             Place::Pointwise => {
-                let strides = self.pointwise_strides(&shape, inputs);
-                fresh(self, strides)
+                let layout = self.pointwise_layout(shape, inputs);
+                fresh(self, layout)
             }
             Place::InPlace(i) => match inputs.get(*i) {
                 Some(t) => self.alias(*t, None),
-                None => fresh(self, strides::contiguous(&shape)),
+                None => fresh(self, None),
             },
             Place::View(i, view) => {
-                match inputs.get(*i).and_then(|t| Some((*t, self.view_strides(*t, &shape, view)?))) {
-                    Some((t, strides)) => self.alias(t, Some((shape.clone(), strides))),
-                    None => fresh(self, strides::contiguous(&shape)),
+                match inputs.get(*i).and_then(|t| Some((*t, self.view_layout(*t, shape, view)?))) {
+                    Some((t, layout)) => self.alias(t, Some(layout)),
+                    None => fresh(self, None),
                 }
             }
         };
@@ -291,127 +316,63 @@ impl Tape {
     }
 
     /// Another tensor on the same storage, which it holds.
-    fn alias(&mut self, t: TensorRef, window: Option<(Dims, Dims)>) -> Tensor {
-        let mut tensor = self.tensor(t).clone();
+    fn alias(&mut self, t: TensorRef, window: Option<Layout>) -> Tensor {
+        let tensor = *self.tensor(t);
         self.memory.hold(tensor.storage);
-        if let Some((shape, strides)) = window {
-            tensor.shape = shape;
-            tensor.strides = strides;
-        }
-        tensor.edge = Edge::None;
-        tensor
+        Tensor { layout: window.unwrap_or(tensor.layout), edge: Edge::None, ..tensor }
     }
 
-    /// The strides of a view; `None` where it needs a copy.
-    fn view_strides(&self, t: TensorRef, shape: &[u64], view: &View) -> Option<Dims> {
-        let tensor = self.tensor(t);
-        let strides = match view {
-            View::Reshape => strides::view(&tensor.shape, &tensor.strides, shape),
-            View::Permute(perm) => perm.iter().map(|k| tensor.strides.get(*k).copied()).collect(),
-            View::Expand => Some(strides::expand(&tensor.shape, &tensor.strides, shape)),
+    /// The layout of a view; `None` where it needs a copy.
+    fn view_layout(&mut self, t: TensorRef, shape: &[u64], view: &View) -> Option<Layout> {
+        let layout = self.tensor(t).layout;
+        let (old, steps) = (self.layouts.shape(layout), self.layouts.strides(layout));
+        let strides: Dims = match view {
+            View::Reshape if self.layouts.is_row_major_of(layout, shape) => {
+                return Some(self.layouts.contiguous(shape));
+            }
+            View::Reshape => strides::view(old, steps, shape)?,
+            View::Permute(perm) => perm.iter().map(|k| steps.get(*k).copied()).collect::<Option<Dims>>()?,
+            View::Expand => strides::expand(old, steps, shape),
             View::Slice { axis, step, .. } => {
-                let mut out = tensor.strides.clone();
+                let mut out: Dims = steps.into();
                 if out.len() == shape.len() + 1 && *axis < out.len() {
                     // One index rather than a range: the axis goes.
                     out.remove(*axis);
                 } else if let Some(stride) = out.get_mut(*axis) {
                     *stride = stride.saturating_mul(*step);
                 }
-                Some(out)
+                out
             }
-            View::Alias => Some(tensor.strides.clone()),
+            View::Alias if old == shape => return Some(layout),
+            View::Alias => steps.into(),
         };
-        strides.filter(|s| s.len() == shape.len())
+        (strides.len() == shape.len()).then(|| self.layouts.add(shape, &strides))
     }
 
     /// TensorIterator's layout: that of the first operand of the full shape, else contiguous.
-    fn pointwise_strides(&self, shape: &[u64], inputs: &[TensorRef]) -> Dims {
-        let full = inputs
-            .iter()
-            .map(|t| self.tensor(*t))
-            .filter(|t| t.shape[..] == *shape && !t.strides.contains(&0));
-        let mut full = full.peekable();
-        let contiguous = strides::contiguous(shape);
-        match full.peek() {
-            Some(t) => strides::like(shape, &t.strides),
-            None => contiguous,
-        }
+    fn pointwise_layout(&mut self, shape: &[u64], inputs: &[TensorRef]) -> Option<Layout> {
+        let mut layouts = inputs.iter().map(|t| self.tensor(*t).layout);
+        let full = layouts.find(|layout| {
+            self.layouts.shape(*layout) == shape && !self.layouts.strides(*layout).contains(&0)
+        })?;
+        Some(self.layouts.like(full))
     }
+}
 
-    /// Adds the autograd node of a call.
-    fn record(&mut self, call: &Call, inputs: &[TensorRef], outputs: &[TensorRef], promoted: DType) {
-        let needs_grad = |i: usize| inputs.get(i).is_some_and(|t| self.tensor(*t).requires_grad());
-        let mut saved: SmallVec<[StorageId; 4]> = SmallVec::new();
-        for item in &call.saved {
-            let tensor = match item {
-                Saved::Input(i) => inputs.get(*i),
-                Saved::InputFor { input, needed_by } => inputs.get(*input).filter(|_| needs_grad(*needed_by)),
-                Saved::Output(j) => outputs.get(*j),
-            };
-            if let Some(t) = tensor.map(|t| self.tensor(*t)).filter(|t| !t.is_number) {
-                saved.push(t.storage);
-            }
-        }
-        let sized = |list: &[(Vec<u64>, OutDtype)]| {
-            let dtype = |dtype: &OutDtype| match dtype {
-                OutDtype::Promoted => promoted,
-                OutDtype::Like(i) => inputs.get(*i).map_or(promoted, |t| self.tensor(*t).dtype),
-                OutDtype::Is(dtype) => *dtype,
-            };
-            list.iter().map(|(shape, d)| (shape.clone(), dtype(d))).collect()
-        };
-        let node = Node {
-            function: call.function,
-            layer: self.memory.layer,
-            inputs: inputs
-                .iter()
-                .enumerate()
-                .map(|(i, t)| {
-                    let tensor = self.tensor(*t);
-                    let grad = call.grads.get(i).cloned().unwrap_or(Grad::None);
-                    let edge = if grad == Grad::None { Edge::None } else { tensor.edge };
-                    NodeInput { meta: tensor.meta(), edge, grad }
-                })
-                .collect(),
-            outputs: outputs
-                .iter()
-                .zip(&call.outputs)
-                .map(|(t, o)| (self.tensor(*t).meta(), o.place.clone()))
-                .collect(),
-            scratch: sized(&call.backward_scratch),
-            workspace: sized(&call.backward_workspace),
-            saved,
-            segment: None,
-        };
-        for storage in &node.saved {
-            self.memory.hold(*storage);
-        }
-        let id = NodeRef(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
-        self.nodes.push(node);
-        for (output, t) in (0..).zip(outputs) {
-            let tensor = &mut self.tensors[t.0 as usize];
-            if tensor.dtype.is_float() {
-                tensor.edge = Edge::Node { node: id, output };
-            }
-        }
-    }
+/// The elements of a shape, saturating.
+pub(super) fn product(shape: &[u64]) -> u64 {
+    shape.iter().fold(1, |all, d| all.saturating_mul(*d))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_graph::{Bytes, Operand};
+    use memfit_graph::{Operand, Saved};
 
     fn leaf(tape: &mut Tape, shape: &[u64]) -> TensorRef {
-        let storage = tape.new_storage(shape, DType::Float32, Category::Parameter, "w");
-        tape.add(Tensor {
-            storage,
-            shape: shape.into(),
-            strides: strides::contiguous(shape),
-            dtype: DType::Float32,
-            edge: Edge::Leaf(0),
-            is_number: false,
-        })
+        let t = tape.new_tensor(shape, DType::Float32, Category::Parameter, "w");
+        tape.tensors[t.0 as usize].edge = Edge::Leaf(0);
+        t
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use super::backward::{self, Leaf};
 use super::tape::TensorRef;
 use super::{Runner, SavedStorage, loss, step_config};
-use crate::optimizers::{self, Parameter, StepEvent};
+use crate::optimizers::{self, StepEvent};
 use crate::{Category, Loss, Phase, StorageId};
 use memfit_graph::{DType, Operand, TensorId};
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
 
 impl Runner<'_> {
     /// Loss, backward and optimizer step.
@@ -38,7 +38,7 @@ impl Runner<'_> {
     /// Gradients that an earlier micro-batch or step left.
     pub(super) fn keep_gradients(&mut self, leaves: &mut [Leaf]) {
         for leaf in leaves {
-            let id = self.tape.new_storage(&leaf.shape.clone(), leaf.dtype, Category::Gradient, "gradient");
+            let id = self.tape.new_storage(leaf.layout, leaf.dtype, Category::Gradient, "gradient");
             self.tape.memory.recategorize(id, Category::Gradient, leaf.layer);
             leaf.grad = Some(id);
         }
@@ -54,7 +54,7 @@ impl Runner<'_> {
             .filter_map(|id| Some((*id, self.values[id.index()]?)))
             .filter(|(_, t)| self.tape.tensor(*t).requires_grad())
             .collect();
-        let shape = |t: &TensorRef| self.tape.tensor(*t).shape.to_vec();
+        let shape = |t: &TensorRef| self.tape.shape(*t).to_vec();
         let shapes: Vec<Vec<u64>> = outputs.iter().map(|(_, t)| shape(t)).collect();
         let inputs: Vec<(Vec<u64>, DType)> = self
             .graph
@@ -92,13 +92,12 @@ impl Runner<'_> {
     /// What the output is compared with: an input of its shape, or a tensor of its own.
     fn target(&mut self, loss: Loss, output: &[u64]) -> Option<TensorRef> {
         let input = self.graph.inputs.iter().filter_map(|id| self.values[id.index()]).find(|t| {
-            let tensor = self.tape.tensor(*t);
-            loss == Loss::Mse && tensor.dtype.is_float() && tensor.shape[..] == *output
+            loss == Loss::Mse && self.tape.tensor(*t).dtype.is_float() && self.tape.shape(*t) == output
         });
         input.or_else(|| {
             let (shape, dtype) = loss::target(loss, output)?;
             let dtype = if dtype.is_float() { self.plan.precision.model_dtype() } else { dtype };
-            Some(loss::add_target(&mut self.tape, &shape, dtype))
+            Some(self.tape.new_tensor(&shape, dtype, Category::Input, "target"))
         })
     }
 
@@ -118,43 +117,47 @@ impl Runner<'_> {
 
     /// The unique storages that autograd keeps now, parameters and buffers excluded.
     fn saved_storages(&self) -> Vec<SavedStorage> {
-        let mut by_storage: BTreeMap<StorageId, SavedStorage> = BTreeMap::new();
+        let mut places = vec![None; self.tape.memory.storages().len()];
+        let mut kept: Vec<SavedStorage> = Vec::new();
         for node in &self.tape.nodes {
-            for storage in &node.saved {
+            for storage in &self.tape.saved[node.saved.range()] {
                 let category = self.tape.memory.storage(*storage).category;
                 if matches!(category, Category::Parameter | Category::Buffer) {
                     continue;
                 }
-                let layer = node.layer;
-                let entry = by_storage.entry(*storage).or_insert(SavedStorage {
-                    storage: *storage,
-                    layer,
-                    holders: Vec::new(),
+                let place = *places[storage.0 as usize].get_or_insert_with(|| {
+                    let holders = SmallVec::new();
+                    kept.push(SavedStorage { storage: *storage, layer: node.layer, holders });
+                    kept.len() - 1
                 });
-                if !entry.holders.contains(&node.function) {
-                    entry.holders.push(node.function);
+                let holders = &mut kept[place].holders;
+                if !holders.contains(&node.function) {
+                    holders.push(node.function);
                 }
             }
         }
-        by_storage.into_values().collect()
+        kept.sort_unstable_by_key(|saved| saved.storage);
+        kept
     }
 
     fn optimizer_step(&mut self, leaves: &[Leaf]) {
         let Some(optimizer) = optimizers::find(&self.plan.optimizer) else { return };
         self.tape.memory.layer = self.named_layer("(optimizer)");
-        let parameters: Vec<Parameter> = leaves
-            .iter()
-            .filter(|leaf| leaf.grad.is_some())
-            .map(|leaf| Parameter { shape: leaf.shape.to_vec(), dtype: leaf.dtype })
-            .collect();
-        let mut temporaries: BTreeMap<u32, StorageId> = BTreeMap::new();
+        let parameters = if leaves.len() == self.parameters.len() && leaves.iter().all(|l| l.grad.is_some()) {
+            std::mem::take(&mut self.parameters)
+        } else {
+            self.parameters_of(leaves.iter().filter(|leaf| leaf.grad.is_some()))
+        };
+        // By temporary.
+        let mut live: Vec<Option<StorageId>> = Vec::new();
         for event in optimizer.step(&parameters, &step_config(self.plan)) {
             match event {
                 StepEvent::Allocate { id, bytes, label, .. } => {
-                    temporaries.insert(id, self.tape.memory.allocate(bytes, Category::Transient, label));
+                    live.resize(live.len().max(id as usize + 1), None);
+                    live[id as usize] = Some(self.tape.memory.allocate(bytes, Category::Transient, label));
                 }
                 StepEvent::Free { id } => {
-                    if let Some(storage) = temporaries.remove(&id) {
+                    if let Some(storage) = live.get_mut(id as usize).and_then(Option::take) {
                         self.tape.memory.release(storage);
                     }
                 }

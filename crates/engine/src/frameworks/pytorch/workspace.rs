@@ -13,8 +13,10 @@
 //! allocator's cache is emptied. Families with large scratch memory are FFT in tiles of 32 x 32 (half spectra of complex
 //! float32, 4,352 bytes a tile) and Winograd F(4x4, 3x3) that is not fused (36 values a tile); both are for stride one.
 
-use super::strides::{self, Dims};
-use super::tape::{Meta, Node, Tape, TensorRef};
+use super::layouts::Layouts;
+use super::record::Node;
+use super::strides::Dims;
+use super::tape::{Meta, Tape, TensorRef, product};
 use crate::Plan;
 use memfit_graph::{Bytes, DType};
 use std::collections::HashSet;
@@ -95,25 +97,19 @@ struct Sizes {
     window: u64,
 }
 
-fn product(dims: &[u64]) -> u64 {
-    dims.iter().fold(1, |all, d| all.saturating_mul(*d))
-}
-
 impl Sizes {
-    fn read(x: &Meta, w: &Meta, y: &Meta) -> Option<Sizes> {
-        let ([_, channels, ..], [_, per_group, window @ ..], [_, outputs, ..]) =
-            (&x.shape[..], &w.shape[..], &y.shape[..])
-        else {
+    fn read([x, w, y]: [&[u64]; 3]) -> Option<Sizes> {
+        let ([_, channels, ..], [_, per_group, window @ ..], [_, outputs, ..]) = (x, w, y) else {
             return None;
         };
-        let (product_of, groups) = (|m: &Meta| product(&m.shape), channels / (*per_group).max(1));
+        let groups = channels / (*per_group).max(1);
         Some(Sizes {
             channels: *channels,
             groups: groups.max(1),
             outputs: *outputs,
-            input: product_of(x),
-            output: product_of(y),
-            filter: product_of(w),
+            input: product(x),
+            output: product(y),
+            filter: product(w),
             window: product(window),
         })
     }
@@ -148,9 +144,8 @@ impl Sizes {
 }
 
 /// The largest scratch memory among the plans that a search may try.
-fn trial(sizes: &Sizes, x: &Meta, w: &Meta, y: &Meta) -> u64 {
-    let (&[batch, c, h, wide], &[_, _, r, s], &[_, k, p, q]) = (&x.shape[..], &w.shape[..], &y.shape[..])
-    else {
+fn trial(sizes: &Sizes, [x, w, y]: [&[u64]; 3]) -> u64 {
+    let (&[batch, c, h, wide], &[_, _, r, s], &[_, k, p, q]) = (x, w, y) else {
         return 0;
     };
     // Stride one keeps the map's size, up to padding.
@@ -176,31 +171,36 @@ impl Tape {
         if let ("convolution", [x, w, ..], [y, ..]) = (function, inputs, outputs)
             && self.kernels.is_some()
         {
-            let [x, w, y] = [x, w, y].map(|t| self.tensor(*t).meta());
-            self.convolve(Pass::Forward, &x, &w, &y);
+            let operands = [x, w, y].map(|t| self.tensor(*t).meta());
+            self.convolve(Pass::Forward, operands);
         }
     }
 
     /// The kernel that makes the gradient of input `i` of an autograd node, where it is a convolution's.
     pub(super) fn convolve_backward(&mut self, node: &Node, i: usize) {
-        if let ("convolution", [x, w, ..], [(y, _), ..]) =
-            (node.function, &node.inputs[..], &node.outputs[..])
+        if let ("convolution", [x, w, ..], [y, ..]) =
+            (node.function, &self.inputs[node.inputs.range()], &self.outputs[node.outputs.range()])
             && let Some(pass) = [Pass::Input, Pass::Filter].get(i)
         {
-            self.convolve(*pass, &x.meta, &w.meta, y);
+            let operands = [x.meta, w.meta, *y];
+            self.convolve(*pass, operands);
         }
     }
 
     /// What the kernel of one product of a convolution holds while it runs; its result has been allocated.
-    fn convolve(&mut self, pass: Pass, x: &Meta, w: &Meta, y: &Meta) {
-        let (Some(kernels), Some(sizes)) = (self.kernels.as_mut(), Sizes::read(x, w, y)) else { return };
+    fn convolve(&mut self, pass: Pass, operands: [Meta; 3]) {
+        let layouts: &Layouts = &self.layouts;
+        let [shape_x, shape_w, shape_y] = operands.map(|meta| layouts.shape(meta.layout));
+        let shapes = [shape_x, shape_w, shape_y];
+        let (Some(kernels), Some(sizes)) = (self.kernels.as_mut(), Sizes::read(shapes)) else { return };
+        let [x, ..] = operands;
         let element = x.dtype.size_of(1).0;
         if sizes.is_depthwise() && element >= 4 {
             return;
         }
-        let is_new = || (pass, x.shape.clone(), w.shape.clone(), y.shape.clone());
+        let is_new = || (pass, shape_x.into(), shape_w.into(), shape_y.into());
         let searches = kernels.benchmark && kernels.met.insert(is_new());
-        let is_channels_last = kernels.channels_last || !strides::is_contiguous(&x.shape, &x.strides);
+        let is_channels_last = kernels.channels_last || !layouts.is_contiguous(x.layout);
         let copies = if kernels.on_tensor_cores(x.dtype) && !is_channels_last {
             sizes.copies(pass, 16 / element.max(1))
         } else {
@@ -209,7 +209,7 @@ impl Tape {
         let copies = copies.saturating_mul(element);
         if searches {
             // The families with large scratch memory read channels first.
-            let trial = if is_channels_last { 0 } else { trial(&sizes, x, w, y) };
+            let trial = if is_channels_last { 0 } else { trial(&sizes, shapes) };
             self.memory.search(Bytes(trial.max(copies)));
         }
         if copies > 0 {
@@ -222,8 +222,8 @@ impl Tape {
 mod tests {
     use super::*;
 
-    fn meta(shape: &[u64], dtype: DType) -> Meta {
-        Meta { shape: shape.into(), strides: strides::contiguous(shape), dtype }
+    fn meta(tape: &mut Tape, shape: &[u64], dtype: DType) -> Meta {
+        Meta { layout: tape.layouts.contiguous(shape), dtype }
     }
 
     /// The workspace of all three passes of a convolution of 56 x 56 maps, in elements of the output.
@@ -232,10 +232,10 @@ mod tests {
         let plan = Plan { compute_capability: Some(card), ..Plan::default() };
         tape.kernels = Some(Kernels::of(&plan));
         let [per_group, r, s] = filter;
-        let (x, w) = (meta(&[2, channels, 56, 56], dtype), meta(&[outputs, per_group, r, s], dtype));
-        let y = meta(&[2, outputs, 56, 56], dtype);
+        let shapes = [[2, channels, 56, 56], [outputs, per_group, r, s], [2, outputs, 56, 56]];
+        let operands = shapes.map(|shape| meta(&mut tape, &shape, dtype));
         for pass in [Pass::Forward, Pass::Input, Pass::Filter] {
-            tape.convolve(pass, &x, &w, &y);
+            tape.convolve(pass, operands);
         }
         let timeline = tape.memory.into_timeline();
         timeline.storages.iter().map(|s| s.bytes.0).collect()
@@ -259,10 +259,10 @@ mod tests {
     fn a_convolution_is_searched_once() {
         let mut tape = Tape::new(None, true);
         tape.kernels = Some(Kernels::of(&Plan { cudnn_benchmark: true, ..Plan::default() }));
-        let (x, w) = (meta(&[1, 1536, 10, 10], DType::Float32), meta(&[2048, 1536, 1, 1], DType::Float32));
-        let y = meta(&[1, 2048, 10, 10], DType::Float32);
+        let shapes = [[1, 1536, 10, 10], [2048, 1536, 1, 1], [1, 2048, 10, 10]];
+        let operands = shapes.map(|shape| meta(&mut tape, &shape, DType::Float32));
         for _ in 0..2 {
-            tape.convolve(Pass::Forward, &x, &w, &y);
+            tape.convolve(Pass::Forward, operands);
         }
         let searches = tape.memory.into_timeline().searches;
         // The filter's spectra alone are 13,056 MiB.

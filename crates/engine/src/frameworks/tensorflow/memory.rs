@@ -164,7 +164,8 @@ impl Memory {
         for storage in inputs.iter().flatten().filter(|s| self.forward[s.0 as usize]) {
             let layer = self.timeline.storages[storage.0 as usize].layer;
             let entry = self.saved.entry(*storage);
-            let saved = entry.or_insert(SavedStorage { storage: *storage, layer, holders: Vec::new() });
+            let saved =
+                entry.or_insert(SavedStorage { storage: *storage, layer, holders: Default::default() });
             if !saved.holders.contains(&name) {
                 saved.holders.push(name);
             }

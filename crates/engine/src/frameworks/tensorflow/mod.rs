@@ -19,7 +19,7 @@ mod xla;
 
 use self::memory::Played;
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
-use crate::{Category, Mode, Plan};
+use crate::{Category, Mode, Plan, Structure};
 use memfit_graph::kernels::{Effect, Flow, Place, Source, Stage, Wire};
 use memfit_graph::{Graph, Inferred, Problem};
 use std::collections::BTreeMap;
@@ -35,6 +35,7 @@ pub(super) struct Resident {
 /// The step's graph as it grows.
 struct Builder<'a> {
     graph: &'a Graph,
+    structure: &'a Structure,
     inferred: &'a Inferred,
     plan: &'a Plan,
     flow: Flow,
@@ -60,10 +61,16 @@ struct Builder<'a> {
 ///
 /// # Errors
 /// A problem for each tensor whose size is not known, which is what `--set` and `--input` can give.
-pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Step, Vec<Problem>> {
+pub(crate) fn run(
+    graph: &Graph,
+    structure: &Structure,
+    inferred: &Inferred,
+    plan: &Plan,
+) -> Result<Step, Vec<Problem>> {
     crate::sizes::check(graph, inferred)?;
     let mut builder = Builder {
         graph,
+        structure,
         inferred,
         plan,
         flow: Flow::default(),

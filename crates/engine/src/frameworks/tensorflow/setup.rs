@@ -10,7 +10,7 @@ impl Builder<'_> {
     /// Variables, constants and feeds.
     pub(super) fn set_up(&mut self) {
         let kinds;
-        (kinds, self.host) = host::stored(self.graph, self.inferred, &self.plan.freeze);
+        (kinds, self.host) = host::stored(self.graph, self.structure, self.inferred, &self.plan.freeze);
         let first_use = self.first_use();
         for (i, kind) in kinds.iter().enumerate() {
             let (Some(kind), Some(first)) = (*kind, first_use[i]) else { continue };

@@ -1,0 +1,93 @@
+//! What of a graph does not depend on sizes or on a plan: found once when a model is made ready, and read by each estimate.
+
+use crate::host::Reads;
+use crate::parameters::{self, Stored};
+use memfit_graph::{Graph, TensorId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Facts about a graph by tensor and by node.
+pub(crate) struct Structure {
+    /// By tensor, how often it is read; an output of the graph counts as read once more.
+    pub(crate) uses: Vec<u32>,
+    /// By tensor, the first node that reads it as an input.
+    pub(crate) first_use: Vec<Option<u32>>,
+    /// By tensor, what it is where it is stored, as far as use and name tell.
+    pub(crate) kinds: Vec<Option<Stored>>,
+    /// By node, how it reads its inputs.
+    pub(crate) reads: Vec<Reads>,
+    /// Layers in forward order, after the one of the inputs.
+    pub(crate) layers: Vec<Arc<str>>,
+    /// By node, the layer it belongs to.
+    pub(crate) node_layers: Vec<u32>,
+    /// The number of each layer.
+    pub(crate) layer_numbers: HashMap<Arc<str>, u32>,
+    /// Names that keep tensors alive, in the order in which they go.
+    pub(crate) names: Vec<Name>,
+}
+
+/// A Python name that keeps a tensor alive until a node has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// The node after which it goes.
+    pub(crate) until: u32,
+    /// The tensor.
+    pub(crate) tensor: TensorId,
+    /// The name is bound anew by a sum, if that has the tensor's shape: then it keeps nothing alive.
+    pub(crate) rebound: Option<TensorId>,
+}
+
+impl Structure {
+    /// Reads a graph.
+    pub(crate) fn new(graph: &Graph) -> Structure {
+        let mut uses = vec![0_u32; graph.tensors.len()];
+        let mut first_use = vec![None; graph.tensors.len()];
+        for (n, node) in (0..).zip(&graph.nodes) {
+            for input in node.inputs.iter().flatten() {
+                uses[input.index()] += 1;
+                first_use[input.index()].get_or_insert(n);
+            }
+            for input in &node.captures {
+                uses[input.index()] += 1;
+            }
+        }
+        for output in &graph.outputs {
+            uses[output.index()] += 1;
+        }
+        let mut layers = Layers::default();
+        layers.number(&"(inputs)".into());
+        let node_layers = graph
+            .nodes
+            .iter()
+            .map(|node| layers.number(if node.scope.is_empty() { &node.name } else { &node.scope }))
+            .collect();
+        Structure {
+            uses,
+            first_use,
+            kinds: parameters::by_use(graph),
+            reads: graph.nodes.iter().map(Reads::of).collect(),
+            layers: layers.names,
+            node_layers,
+            layer_numbers: layers.numbers,
+            names: crate::frameworks::pytorch::names(graph),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Layers {
+    names: Vec<Arc<str>>,
+    numbers: HashMap<Arc<str>, u32>,
+}
+
+impl Layers {
+    fn number(&mut self, name: &Arc<str>) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(name.clone());
+        self.numbers.insert(name.clone(), number);
+        number
+    }
+}
