@@ -56,15 +56,26 @@ pub(crate) fn highest(timeline: &Timeline, block: u64) -> Bytes {
 
 /// Replays a timeline whose requests are rounded up to `block` bytes.
 pub(crate) fn peak(timeline: &Timeline, block: u64) -> AtPeak {
-    let size = |id: StorageId| timeline.storages[id.0 as usize].bytes.round_up(block);
+    let sizes: Vec<Bytes> = timeline.storages.iter().map(|s| s.bytes.round_up(block)).collect();
+    let size = |id: StorageId| sizes[id.0 as usize];
+    let mut category: Vec<Category> = timeline.storages.iter().map(|s| s.category).collect();
     let (mut live, mut highest, mut at) = (Bytes::ZERO, Bytes::ZERO, None::<usize>);
     for (i, event) in timeline.events.iter().enumerate() {
         match event.kind {
-            EventKind::Allocate => live += size(event.storage),
-            EventKind::Free => live -= size(event.storage),
-        }
-        if live > highest {
-            (highest, at) = (live, Some(i));
+            EventKind::Allocate => {
+                live += size(event.storage);
+                if live > highest {
+                    (highest, at) = (live, Some(i));
+                }
+            }
+            EventKind::Free => {
+                live -= size(event.storage);
+                // An activation that is freed before forward ends is a transient.
+                let category = &mut category[event.storage.0 as usize];
+                if event.phase == Phase::Forward && *category == Category::Activation {
+                    *category = Category::Transient;
+                }
+            }
         }
     }
     let happened = at.map_or(&[][..], |i| &timeline.events[..=i]);
@@ -72,7 +83,6 @@ pub(crate) fn peak(timeline: &Timeline, block: u64) -> AtPeak {
     for event in happened {
         alive[event.storage.0 as usize] = event.kind == EventKind::Allocate;
     }
-    let category = effective_categories(timeline);
     let mut breakdown = Breakdown::default();
     let mut layers = vec![Breakdown::default(); timeline.layers.len()];
     let mut largest = Vec::new();
@@ -110,19 +120,6 @@ pub(crate) fn peak(timeline: &Timeline, block: u64) -> AtPeak {
         layer: moment.map_or_else(String::new, |e| timeline.layers[e.layer as usize].to_string()),
     };
     AtPeak { peak, breakdown, layers, largest: largest.into_iter().map(named).collect() }
-}
-
-/// An activation that is freed before forward ends is a transient.
-fn effective_categories(timeline: &Timeline) -> Vec<Category> {
-    let mut categories: Vec<Category> = timeline.storages.iter().map(|s| s.category).collect();
-    for event in &timeline.events {
-        let category = &mut categories[event.storage.0 as usize];
-        if event.kind == EventKind::Free && event.phase == Phase::Forward && *category == Category::Activation
-        {
-            *category = Category::Transient;
-        }
-    }
-    categories
 }
 
 #[cfg(test)]

@@ -32,10 +32,10 @@ pub(super) struct Layouts {
 }
 
 impl Layouts {
-    /// Makes room for what so many operators usually need.
-    pub(super) fn reserve(&mut self, operators: usize) {
-        self.numbers.reserve(operators.saturating_mul(16));
-        self.entries.reserve(operators.saturating_mul(3));
+    /// Makes room for so many layouts of four dims.
+    pub(super) fn reserve(&mut self, layouts: usize) {
+        self.numbers.reserve(layouts.saturating_mul(8));
+        self.entries.reserve(layouts);
     }
 
     fn push(&mut self, shape: &[u64], strides: &[u64], elements: u64, is_row_major: bool) -> Layout {

@@ -125,7 +125,7 @@ pub(crate) fn run(
 ) -> Result<Step, Vec<Problem>> {
     let training = plan.mode == Mode::Train;
     let mut tape = Tape::new(plan.precision.autocast(), training);
-    tape.reserve(graph.nodes.len().min(LARGE_GRAPH));
+    tape.reserve(graph.nodes.len().min(LARGE_GRAPH), graph.tensors.len().min(2 * LARGE_GRAPH));
     tape.kernels = (!plan.as_fake_tensors).then(|| Kernels::of(plan));
     // Layers are shown in forward order, not in that of the parameters that are set up first.
     tape.memory.set_layers(structure.layers.clone());

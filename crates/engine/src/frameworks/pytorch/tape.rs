@@ -105,14 +105,14 @@ impl Tape {
         }
     }
 
-    /// Makes room for what a graph of so many operators usually comes to.
-    pub(super) fn reserve(&mut self, operators: usize) {
-        self.tensors.reserve(operators.saturating_mul(4));
+    /// Makes room for what a graph of so many operators and tensors usually comes to.
+    pub(super) fn reserve(&mut self, operators: usize, tensors: usize) {
+        self.tensors.reserve(tensors.saturating_add(operators));
         self.nodes.reserve(operators.saturating_mul(2));
         self.inputs.reserve(operators.saturating_mul(4));
         self.outputs.reserve(operators.saturating_mul(3));
         self.saved.reserve(operators.saturating_mul(4));
-        self.layouts.reserve(operators);
+        self.layouts.reserve(tensors.saturating_add(operators));
         self.memory.reserve(operators);
     }
 
