@@ -144,15 +144,15 @@ pub struct Call {
     /// ATen's name, such as `convolution`.
     pub function: &'static str,
     /// Inputs.
-    pub inputs: SmallVec<[Operand; 3]>,
+    pub inputs: SmallVec<[Operand; 5]>,
     /// Outputs, hidden ones (masks, statistics) included.
     pub outputs: SmallVec<[Output; 1]>,
     /// What autocast does to the inputs.
     pub autocast: Autocast,
     /// What is kept for backward.
-    pub saved: SmallVec<[Saved; 3]>,
+    pub saved: SmallVec<[Saved; 4]>,
     /// The gradient of each input; inputs beyond the list have none.
-    pub grads: SmallVec<[Grad; 3]>,
+    pub grads: SmallVec<[Grad; 5]>,
     /// Tensors that live only while the kernel runs, in elements and dtype.
     pub scratch: Vec<(Vec<u64>, DType)>,
     /// Tensors that live only while the backward function runs.

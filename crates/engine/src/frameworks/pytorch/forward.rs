@@ -45,7 +45,7 @@ impl Runner<'_> {
         if !node.outputs.is_empty() && node.outputs.iter().flatten().all(|id| self.host[id.index()]) {
             return self.release_inputs(node);
         }
-        let refs: SmallVec<[Option<TensorRef>; 4]> =
+        let refs: SmallVec<[Option<TensorRef>; 6]> =
             node.inputs.iter().map(|id| id.and_then(|id| self.value(id))).collect();
         let upper = |id: TensorId| self.inferred.shape(id)?.dims().iter().map(Dim::upper).collect();
         let shapes: SmallVec<[Option<Dims>; 2]> = node.outputs.iter().map(|id| id.and_then(upper)).collect();
@@ -95,7 +95,7 @@ impl Runner<'_> {
         shapes: &[Option<Dims>],
         lists: (Vec<Call>, Vec<(usize, Operand)>),
     ) -> (Vec<Call>, Vec<(usize, Operand)>, bool) {
-        let states: SmallVec<[Option<TensorState<'_>>; 4]> = refs
+        let states: SmallVec<[Option<TensorState<'_>>; 6]> = refs
             .iter()
             .zip(&node.inputs)
             .map(|(t, id)| {
@@ -109,7 +109,7 @@ impl Runner<'_> {
                 })
             })
             .collect();
-        let values: SmallVec<[Option<&Value>; 4]> =
+        let values: SmallVec<[Option<&Value>; 6]> =
             node.inputs.iter().map(|id| self.inferred.value((*id)?)).collect();
         let restored = node.op.downcast::<Restore>().and_then(|op| self.dtypes.get(&op.entry).copied());
         let outputs: SmallVec<[Option<OutState<'_>>; 2]> = shapes
@@ -136,9 +136,9 @@ impl Runner<'_> {
         calls: &[Call],
         bound: &[(usize, Operand)],
     ) {
-        let mut results: SmallVec<[SmallVec<[TensorRef; 2]>; 4]> = SmallVec::new();
+        let mut results: SmallVec<[SmallVec<[TensorRef; 4]>; 4]> = SmallVec::new();
         for (k, call) in calls.iter().enumerate() {
-            let inputs: Option<SmallVec<[TensorRef; 4]>> = call
+            let inputs: Option<SmallVec<[TensorRef; 6]>> = call
                 .inputs
                 .iter()
                 .map(|operand| match operand {
@@ -177,7 +177,7 @@ impl Runner<'_> {
         &mut self,
         calls: &[Call],
         bound: &[(usize, Operand)],
-        results: &[SmallVec<[TensorRef; 2]>],
+        results: &[SmallVec<[TensorRef; 4]>],
         k: usize,
     ) {
         for (c, outputs) in results.iter().enumerate() {

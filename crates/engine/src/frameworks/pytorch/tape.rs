@@ -162,9 +162,9 @@ impl Tape {
     }
 
     /// Runs a call. Each output's storage is held once for the caller.
-    pub(super) fn run(&mut self, call: &Call, inputs: &[TensorRef]) -> SmallVec<[TensorRef; 2]> {
+    pub(super) fn run(&mut self, call: &Call, inputs: &[TensorRef]) -> SmallVec<[TensorRef; 4]> {
         let mut temporaries: SmallVec<[StorageId; 2]> = SmallVec::new();
-        let inputs: SmallVec<[TensorRef; 4]> = match self.cast_target(call, inputs) {
+        let inputs: SmallVec<[TensorRef; 6]> = match self.cast_target(call, inputs) {
             None => inputs.into(),
             Some(target) => inputs.iter().map(|t| self.cast_for_call(*t, target, &mut temporaries)).collect(),
         };
@@ -181,7 +181,7 @@ impl Tape {
                 .zip(&call.grads)
                 .any(|(t, g)| *g != Grad::None && self.tensor(*t).requires_grad());
         let promoted = self.promoted(&inputs);
-        let outputs: SmallVec<[TensorRef; 2]> =
+        let outputs: SmallVec<[TensorRef; 4]> =
             call.outputs.iter().map(|output| self.output(call.function, output, &inputs, promoted)).collect();
         self.convolve_forward(call.function, &inputs, &outputs);
         if differentiable {
