@@ -37,9 +37,9 @@ struct Run {
 }
 
 /// A graph as the framework runs it, with what was done to get there.
-struct Prepared {
-    graph: Graph,
-    structure: Structure,
+pub(crate) struct Prepared {
+    pub(crate) graph: Graph,
+    pub(crate) structure: Structure,
     report: recompose::Report,
 }
 
@@ -107,7 +107,7 @@ impl Model {
         &self.prepared(plan).graph
     }
 
-    fn prepared(&self, plan: &Plan) -> &Prepared {
+    pub(crate) fn prepared(&self, plan: &Plan) -> &Prepared {
         let options = recompose::Options {
             assume_batchnorm: plan.assume_batchnorm,
             composed_attention: plan.composed_attention,

@@ -2,6 +2,7 @@
 //! the program, and what the outputs are compared with. The same answers stand behind the estimate.
 
 use crate::frameworks::pytorch::loss;
+use crate::model::Prepared;
 use crate::parameters::Stored;
 use crate::{Loss, Model, Plan, host};
 use memfit_graph::{Binding, DType, Graph, Inferred, Problem, TensorId, infer};
@@ -43,9 +44,9 @@ impl Model {
     /// # Errors
     /// As [`Model::estimate`].
     pub fn setting(&self, binding: &Binding, plan: &Plan) -> Result<Setting<'_>, Vec<Problem>> {
-        let graph = self.recomposed(plan);
+        let Prepared { graph, structure, .. } = self.prepared(plan);
         let inferred = infer(graph, binding)?;
-        let (stored, host) = host::stored(graph, &inferred, &plan.freeze);
+        let (stored, host) = host::stored(graph, structure, &inferred, &plan.freeze);
         let shape = |id: &TensorId| inferred.shape(*id).and_then(|s| s.known());
         let outputs: Vec<(TensorId, Vec<u64>)> = graph
             .outputs
