@@ -75,7 +75,7 @@ test("the element gives the command line's numbers, and its JSON is the same", a
   const report = command("report", join(root, "models", MODEL), ...FLAGS, "--as", "html");
   for (const row of await page.locator("memfit-estimate details tr").all()) {
     const [name, size] = [await row.locator("th").innerText(), await row.locator("td").innerText()];
-    assert.match(report, new RegExp(`${name}</th><td>\\d+</td><td>${size.replace(".", "\\.")}</td>`));
+    assert.match(report, new RegExp(`${name}</th><td data-n="\\d+">[\\d,]+</td><td>${size.replace(".", "\\.")}</td>`));
   }
   // An attribute that changes is a new question.
   const answered = page.evaluate(() => new Promise((resolve) => document.addEventListener("memfit-estimate", (event) => resolve(event.detail.plan), { once: true })));
