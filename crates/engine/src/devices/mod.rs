@@ -188,15 +188,17 @@ impl From<Row> for Device {
     }
 }
 
-fn read(text: &str) -> Result<Vec<Device>, toml::de::Error> {
-    toml::from_str::<File>(text).map(|file| file.card.into_iter().map(Device::from).collect())
+fn read(text: &str) -> serde_json::Result<Vec<Device>> {
+    serde_json::from_str::<File>(text).map(|file| file.card.into_iter().map(Device::from).collect())
 }
+
+/// `catalogue.toml`, as the build script wrote it.
+const TEXT: &str = include_str!(concat!(env!("OUT_DIR"), "/catalogue.json"));
 
 /// All cards, in the catalogue's order.
 pub fn catalogue() -> &'static [Device] {
-    // A test reads the file, so that it can't be wrong here.
-    static CATALOGUE: LazyLock<Vec<Device>> =
-        LazyLock::new(|| read(include_str!("catalogue.toml")).unwrap_or_default());
+    // A test reads the text, so that it can't be wrong here.
+    static CATALOGUE: LazyLock<Vec<Device>> = LazyLock::new(|| read(TEXT).unwrap_or_default());
     &CATALOGUE
 }
 
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_is_whole() {
-        let cards = read(include_str!("catalogue.toml")).unwrap();
+        let cards = read(TEXT).unwrap();
         assert!(cards.len() >= 90, "{}", cards.len());
         let ids: BTreeSet<&str> = cards.iter().map(|c| &*c.id).collect();
         assert_eq!(ids.len(), cards.len());
