@@ -26,7 +26,7 @@ from definitions import FLOAT, LANGUAGE_MODELS, MODELS
 BATCH = 2
 FILES = ["convnext.dyn_eval", "gru.ts_train", "lenet.ts_train", "lstm.ts_train", "mixer.dyn_eval",
          "unet.dyn_eval", "vit.dyn_eval"]
-TRAINED = ["autoencoder", "dcgan_generator", "gated_temporal", "gpt", "lenet", "llama", "transformer_encoder", "vit"]
+TRAINED = ["autoencoder", "dcgan_generator", "gpt", "lenet", "llama", "transformer_encoder", "vit"]
 
 
 def formula(name, shape, weight):

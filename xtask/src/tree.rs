@@ -63,6 +63,7 @@ const RULES: &[Rule] = &[
             "memfit-engine",
             "memfit-wasm",
             "memfit-bench-models",
+            "memfit-validate",
         ],
     },
     Rule { package: "memfit-bench-models", core: false, may_use: &[] },
