@@ -113,7 +113,7 @@ test("advice is the command line's, one click makes a change and shows its effec
   assert.match(await verdict(page), /does not fit/);
   const typed = JSON.parse(command("advise", model("resnet50.ts_train.onnx"), "--gpu", "rtx-3060", "-b", "192", "--format", "json"));
   await page.locator(".changes").waitFor();
-  const titles = await page.locator(".changes .change strong:first-child").evaluateAll((all) => all.filter((e) => e.nextElementSibling).map((e) => e.textContent));
+  const titles = await page.locator(".changes strong:has(+ .effort)").allTextContents();
   assert.deepEqual(titles, typed.changes.map((change) => change.title));
   const before = await page.locator(".parts tfoot").innerText();
   const mixed = typed.changes.find((change) => change.name === "mixed-precision");
