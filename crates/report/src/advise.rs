@@ -1,6 +1,6 @@
 //! Advice as text and as JSON: the changes with what each saves, the smallest set that fits, and its code.
 
-use crate::json::to_text;
+use crate::json::{plan_value, to_text};
 use crate::text::style::{self, GOOD, HEAD, NOTE, WARN};
 use crate::text::table::{Column, Table, printable};
 use crate::words;
@@ -105,10 +105,7 @@ fn changed(before: &Situation, after: &Situation) -> Map<String, Value> {
 
 fn plan(s: &Situation) -> Map<String, Value> {
     // Plain data always becomes an object.
-    let mut plan = match serde_json::to_value(crate::json::plan(&s.plan, s.batch)) {
-        Ok(Value::Object(plan)) => plan,
-        _ => Map::new(),
-    };
+    let Value::Object(mut plan) = plan_value(&s.plan, s.batch) else { return Map::new() };
     plan.insert("set".into(), json!(s.binding.symbols));
     plan.insert("input".into(), json!(s.binding.shapes));
     plan.insert("other_processes_bytes".into(), json!(s.card.other_processes.0));
