@@ -19,12 +19,7 @@ const DEEPEST: usize = 12;
 /// The whole document.
 pub fn estimate(e: &Estimate, from: &Provenance) -> String {
     let name = escape(&e.model.name);
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-<meta name=\"generator\" content=\"memfit {}\"><title>{name}: memory of one training step</title><style>{STYLE}{}</style></head><body><main>\n<h1>{name}</h1>\n",
-        env!("CARGO_PKG_VERSION"),
-        colours()
-    );
+    let mut out = begin(&format!("{name}: memory of one training step"), &name, &colours());
     let _ = writeln!(out, "<p class=\"plan\">{}</p>", escape(&words::plan(e).join(" · ")));
     answer(&mut out, e);
     picture(&mut out, e);
@@ -44,6 +39,15 @@ pub fn estimate(e: &Estimate, from: &Provenance) -> String {
         from.structure
     );
     out
+}
+
+/// A document up to its heading; `style` stands after what all have.
+fn begin(title: &str, heading: &str, style: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+<meta name=\"generator\" content=\"memfit {}\"><title>{title}</title><style>{STYLE}{style}</style></head><body><main>\n<h1>{heading}</h1>\n",
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 /// A class for the colour of each part.
@@ -221,11 +225,8 @@ pub struct Row<'a> {
 
 /// An index of reports.
 pub fn index(rows: &[Row<'_>]) -> String {
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-<meta name=\"generator\" content=\"memfit {}\"><title>Memory of one training step</title><style>{STYLE}</style></head><body><main>\n<h1>Memory of one training step</h1>\n",
-        env!("CARGO_PKG_VERSION")
-    );
+    let title = "Memory of one training step";
+    let mut out = begin(title, title, "");
     let failed = rows.iter().filter(|row| row.error.is_some()).count();
     let over = rows.iter().filter(|row| row.error.is_none() && !row.fits).count();
     let mut counts = vec![format!("{} {}", rows.len(), if rows.len() == 1 { "model" } else { "models" })];
