@@ -173,6 +173,13 @@ pub(crate) struct Head {
     pub(crate) warnings: Vec<String>,
 }
 
+impl Head {
+    /// Whether the step fits for sure, or no card was named.
+    pub(crate) fn fits(&self) -> bool {
+        self.fit.as_ref().is_none_or(|fit| fit.verdict == Verdict::Fits)
+    }
+}
+
 /// How the step gets on inside of the card.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Fit {

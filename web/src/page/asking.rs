@@ -4,7 +4,7 @@ use super::browser::{self, Timer};
 use super::{Msg, Page, recent};
 use crate::client::{ADVISE, CURVE, LARGEST, ROW};
 use crate::parts::matrix;
-use crate::protocol::{Ask, Verdict};
+use crate::protocol::Ask;
 use crate::state::{PRECISIONS, Source, State, split, with_structure};
 use std::rc::Rc;
 use wasm_bindgen::JsValue;
@@ -112,8 +112,8 @@ impl Page {
 
     /// Asks for advice where it is wanted, or where the step does not fit for sure.
     pub(super) fn ask_advice(&self) {
-        let fits = |page: &Page| page.verdict().is_none_or(|verdict| verdict == Verdict::Fits);
-        if self.facts.is_some() && self.advice().is_none() && (self.advice_wanted || !fits(self)) {
+        let fits = self.head.as_ref().is_none_or(|head| head.fits());
+        if self.facts.is_some() && self.advice().is_none() && (self.advice_wanted || !fits) {
             self.ask(Ask::Advise { plan: self.state.plan() });
         }
     }

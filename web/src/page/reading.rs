@@ -2,7 +2,7 @@
 
 use super::{Applied, Page, Pinned};
 use crate::parts::matrix::Rows;
-use crate::protocol::{Advice, Details, Facts, Verdict};
+use crate::protocol::{Advice, Details, Facts};
 use crate::state::{Source, State};
 use std::rc::Rc;
 use yew::AttrValue;
@@ -36,11 +36,6 @@ impl Page {
     /// The largest batch of the plan as it is now, where it is known.
     pub(crate) fn largest(&self) -> Option<Option<u64>> {
         self.largest.as_ref().filter(|(plan, _)| *plan == self.any_batch()).map(|(_, n)| *n)
-    }
-
-    /// Whether what is shown fits.
-    pub(crate) fn verdict(&self) -> Option<Verdict> {
-        self.head.as_ref()?.fit.as_ref().map(|fit| fit.verdict)
     }
 
     /// The advice for the plan as it is now, where it is known.

@@ -24,7 +24,7 @@ pub(crate) struct Props {
 
 #[component]
 pub(crate) fn AdviceCard(props: &Props) -> Html {
-    let fits = props.head.fit.as_ref().is_none_or(|fit| fit.verdict == Verdict::Fits);
+    let fits = props.head.fits();
     let title = if fits { "What would save memory" } else { "What to change so that it fits" };
     html! {
         <section class="card advice" aria-labelledby="advice-title">
