@@ -204,6 +204,11 @@ impl Component for Page {
                 self.fetch(ctx, name);
             }
             Msg::Fetched(name, Ok(bytes)) => self.open(name, bytes),
+            Msg::Fetched(name, Err(message)) => {
+                self.opening = None;
+                self.problems =
+                    Rc::new(vec![Problem { place: name, op: String::new(), message, hint: None }]);
+            }
             Msg::Recent(name) => {
                 self.state.source = Source::Own(name);
                 self.forget_sizes();
@@ -219,11 +224,6 @@ impl Component for Page {
                 }
                 self.packed = packed.map(Rc::from);
                 self.remember();
-            }
-            Msg::Fetched(name, Err(message)) => {
-                self.opening = None;
-                self.problems =
-                    Rc::new(vec![Problem { place: name, op: String::new(), message, hint: None }]);
             }
             Msg::Answered(answer, bytes) => return self.answered(ctx, *answer, bytes),
             Msg::Edited(edit) => {
@@ -337,15 +337,13 @@ impl Page {
         else {
             return;
         };
-        let operators = memfit_report::amounts::grouped(facts.operators);
-        let what = format!("{} · {operators} operators", facts.format);
-        recent::put(Recent { name: name.clone(), what }, packed);
+        recent::put(Recent { name: name.clone(), what: facts.what() }, packed);
         self.recent = Rc::new(recent::list());
     }
 
     fn linked(&mut self, ctx: &Context<Self>) -> bool {
-        let state = State::from_link(&browser::fragment());
         let fragment = browser::fragment();
+        let state = State::from_link(&fragment);
         let brings = split(&fragment).1.filter(|p| self.packed.as_deref() != Some(p));
         let other_model = state.source != self.state.source || brings.is_some();
         if state == self.state && !other_model {

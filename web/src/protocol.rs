@@ -4,6 +4,7 @@ mod advice;
 
 pub(crate) use advice::{Advice, Change, Outcome, Set};
 
+use memfit_report::amounts::grouped;
 use serde::{Deserialize, Serialize};
 
 /// A question with the state of the page that it is about.
@@ -136,6 +137,13 @@ pub(crate) struct Facts {
     pub(crate) symbols: Vec<String>,
     /// Whether folded batch norms can be put back.
     pub(crate) eval: bool,
+}
+
+impl Facts {
+    /// `onnx · 1,234 operators`.
+    pub(crate) fn what(&self) -> String {
+        format!("{} · {} operators", self.format, grouped(self.operators))
+    }
 }
 
 /// An input as the file declares it.

@@ -1,6 +1,7 @@
 //! One worker with its questions. A worker that stops (the core's memory is full, say) is replaced, and the model that is open
 //! is opened there again.
 
+use super::OPEN;
 use crate::protocol::{Answer, Ask, Problem, Question, Said};
 use js_sys::Array;
 use std::cell::RefCell;
@@ -213,7 +214,7 @@ impl Lane {
                 return;
             }
             inner.busy = None;
-            let about_file = matches!(answer.said, Said::Opened(_) | Said::Failed(0, _));
+            let about_file = matches!(answer.said, Said::Opened(_) | Said::Failed(OPEN, _));
             // The file may have been replaced by another one meanwhile.
             let newest = inner.open.as_ref().is_some_and(|o| o.generation == answer.generation);
             if matches!(answer.said, Said::Ready) {
@@ -248,11 +249,11 @@ impl Lane {
             inner.end();
             let (kind, generation) = match (&question, &inner.open) {
                 (Some(q), _) => (q.ask.kind(), q.generation),
-                (None, Some(open)) if open.announced => (0, open.generation),
+                (None, Some(open)) if open.announced => (OPEN, open.generation),
                 (None, _) => (u8::MAX, 0),
             };
             // A file at which the worker stopped is not given to the next one.
-            if kind == 0 {
+            if kind == OPEN {
                 inner.open = None;
             }
             (inner.answered.clone(), kind, generation, ready)

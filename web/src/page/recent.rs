@@ -36,14 +36,14 @@ pub(crate) fn put(recent: Recent, packed: &str) {
     if packed.len() > LONGEST {
         return;
     }
+    let here = place(&recent.name);
     let mut all = list();
     all.retain(|old| old.name != recent.name);
     all.insert(0, recent);
     for old in all.drain(MOST.min(all.len())..) {
         forget(&place(&old.name));
     }
-    let name = all.first().map(|r| place(&r.name)).unwrap_or_default();
-    while !keep(&name, packed) {
+    while !keep(&here, packed) {
         match all.pop() {
             Some(old) if !all.is_empty() => forget(&place(&old.name)),
             _ => return,

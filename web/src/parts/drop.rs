@@ -100,7 +100,7 @@ fn Opened(props: &OpenedProps) -> Html {
         <section class="card model" aria-label="Model">
             <div>
                 <h2>{&facts.name}</h2>
-                <p>{format!("{} · {} operators", facts.format, memfit_report::amounts::grouped(facts.operators))}
+                <p>{facts.what()}
                     if !facts.producer.is_empty() { {format!(" · {}", facts.producer)} }
                     <span class="inputs">{format!("inputs: {inputs}")}</span>
                 </p>
