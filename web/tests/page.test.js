@@ -2,7 +2,7 @@
 import { after, before, test } from "node:test";
 import assert from "node:assert/strict";
 import { join } from "node:path";
-import { axe, browser, choose, command, download, estimate, large, model, open, serve, shots, verdict } from "./site.js";
+import { barriers, browser, choose, command, download, estimate, large, model, open, serve, shots, verdict } from "./site.js";
 
 let site, chromium;
 before(async () => {
@@ -310,14 +310,6 @@ test("no barrier is found on the first page, in either theme", async () => {
     await context.close();
   }
 });
-
-async function barriers(page) {
-  // Through the debugger, which the page's policy does not bind.
-  await page.evaluate(axe);
-  const found = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
-  const said = found.violations.map((v) => `${v.impact} ${v.id}: ${v.nodes.map((n) => n.html.slice(0, 160)).slice(0, 4).join("\n  ")}`);
-  assert.deepEqual(said, []);
-}
 
 test("the policy of the page forbids what it does not need", async () => {
   const context = await chromium.newContext();

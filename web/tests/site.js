@@ -1,16 +1,17 @@
 // What the tests share: the built site served under a sub-path, a browser, the command line to compare with.
 import { spawn, spawnSync } from "node:child_process";
+import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
-const require = createRequire(join(process.env.MEMFIT_MODULES ?? join(root, "target/web/node_modules"), "x.js"));
+
+/** Loads the packages that the tests need. */
+export const require = createRequire(join(process.env.MEMFIT_MODULES ?? join(root, "target/web/node_modules"), "x.js"));
 const { chromium } = require("playwright-core");
 
-/** The text of axe-core, which a page evaluates. */
-export const axe = require("axe-core").source;
 export const shots = join(root, "target/web/screenshots");
 mkdirSync(shots, { recursive: true });
 
@@ -82,6 +83,15 @@ export const drop = (page, name, bytes) =>
 /** Waits until the page shows the answer to its newest question. */
 export async function estimate(page) {
   await page.locator('.columns[data-settled="true"]').waitFor();
+}
+
+/** No barrier is found on a page, or in what a selector finds there. */
+export async function barriers(page, selector) {
+  // Through the debugger, which a page's policy does not bind.
+  await page.evaluate(require("axe-core").source);
+  const found = await page.evaluate((selector) => window.axe.run(selector ?? document, { resultTypes: ["violations"] }), selector);
+  const said = found.violations.map((v) => `${v.impact} ${v.id}: ${v.nodes.map((n) => n.html.slice(0, 160)).slice(0, 4).join("\n  ")}`);
+  assert.deepEqual(said, []);
 }
 
 /** The content of a file that a button hands out. */
