@@ -1,6 +1,7 @@
 //! Running other programs from the repository's root, with their command line shown.
 
 use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,14 +14,14 @@ pub(crate) fn root() -> PathBuf {
 
 /// The cargo that started this program.
 pub(crate) fn cargo() -> Command {
-    let mut command = program(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    let mut command = program(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     // What the outer cargo set for this package must not leak into what the inner one builds.
     command.env_remove("CARGO_MANIFEST_DIR");
     command
 }
 
 /// Any program, started in the root, with nothing on its standard input.
-pub(crate) fn program(name: &str) -> Command {
+pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
     command.current_dir(root()).stdin(Stdio::null());
     command

@@ -125,7 +125,7 @@ fn told(work: &mut Command) -> Result<(String, String, f64)> {
 }
 
 fn call(path: &Path, arguments: &[&str]) -> Command {
-    let mut command = program(&path.to_string_lossy());
+    let mut command = program(path);
     command.args(arguments);
     command
 }

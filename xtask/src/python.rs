@@ -8,12 +8,7 @@ use std::path::PathBuf;
 pub(crate) fn environment(task: &str, modules: &str) -> Result<PathBuf> {
     let folder = root().join("target").join(task);
     let python = folder.join("bin/python");
-    let call = |arguments: &[&str]| {
-        let mut command = program(&python.to_string_lossy());
-        command.args(arguments);
-        command
-    };
-    let has_all = || output(&mut call(&["-c", &format!("import {modules}")])).is_ok();
+    let has_all = || output(program(&python).args(["-c", &format!("import {modules}")])).is_ok();
     if has_all() {
         return Ok(python);
     }
@@ -23,7 +18,7 @@ pub(crate) fn environment(task: &str, modules: &str) -> Result<PathBuf> {
         bail!("Python 3 with its venv module is needed; or name a Python that has {modules} with --python");
     }
     let requirements = root().join("xtask").join(task).join("requirements.txt");
-    succeeds(call(&["-m", "pip", "install", "--quiet", "-r"]).arg(requirements))?;
+    succeeds(program(&python).args(["-m", "pip", "install", "--quiet", "-r"]).arg(requirements))?;
     if !has_all() {
         bail!("{modules} could not be installed into {}", folder.display());
     }
