@@ -9,7 +9,6 @@ use memfit_engine::{Estimate, Plan};
 use memfit_wasm::{Asked, Opened, Slices, read_request_for};
 use shown::{details, facts, head};
 use std::cell::RefCell;
-use std::rc::Rc;
 use wasm_bindgen::prelude::*;
 use web_sys::{DedicatedWorkerGlobalScope, MessageEvent};
 
@@ -19,8 +18,6 @@ const TELLS_EVERY_MS: f64 = 200.0;
 /// The place where questions are answered.
 #[derive(Default)]
 struct Desk {
-    /// Sends how far reading is.
-    telling: Option<Rc<dyn Fn(u8)>>,
     opened: Option<Opened>,
     /// Its file, and what that is called.
     file: Option<Slices>,
@@ -39,20 +36,17 @@ pub(crate) fn start() {
         let text = pair.get(0).as_string().unwrap_or_default();
         let Ok(question) = serde_json::from_str::<Question>(&text) else { return };
         let begin = now(&answering);
-        let (scope, generation, last) = (answering.clone(), question.generation, std::cell::Cell::new(begin));
-        desk.borrow_mut().telling = Some(Rc::new(move |percent| {
-            if now(&scope) - last.get() > TELLS_EVERY_MS {
-                last.set(now(&scope));
-                send(
-                    &scope,
-                    Answer { generation, took: 0.0, said: Said::Reading(percent) },
-                    &JsValue::UNDEFINED,
-                );
+        let (scope, generation, mut last) = (answering.clone(), question.generation, begin);
+        let telling = move |at, of| {
+            if now(&scope) - last > TELLS_EVERY_MS {
+                last = now(&scope);
+                let said = Said::Reading(percent(at, of));
+                send(&scope, Answer { generation, took: 0.0, said }, &JsValue::UNDEFINED);
             }
-        }));
+        };
         let kind = question.ask.kind();
         let mut bytes = JsValue::UNDEFINED;
-        let said = desk.borrow_mut().answer(question.ask, pair.get(1), &mut bytes);
+        let said = desk.borrow_mut().answer(question.ask, pair.get(1), telling, &mut bytes);
         let said = said.unwrap_or_else(|problems| Said::Failed(kind, problems));
         let took = now(&answering) - begin;
         send(&answering, Answer { generation: question.generation, took, said }, &bytes);
@@ -79,15 +73,18 @@ fn send(scope: &DedicatedWorkerGlobalScope, answer: Answer, bytes: &JsValue) {
 }
 
 impl Desk {
-    /// What is said; bytes that come beside it are put into `bytes`.
-    fn answer(&mut self, ask: Ask, file: JsValue, bytes: &mut JsValue) -> Result<Said, Vec<Problem>> {
+    /// What is said; `telling` hears how far reading is, and bytes that come beside the answer are put into `bytes`.
+    fn answer(
+        &mut self,
+        ask: Ask,
+        file: JsValue,
+        telling: impl FnMut(u64, u64) + 'static,
+        bytes: &mut JsValue,
+    ) -> Result<Said, Vec<Problem>> {
         Ok(match ask {
             Ask::Open { file: name } => {
-                *self = Desk { telling: self.telling.take(), ..Desk::default() };
-                let mut slices = Slices::new(file).map_err(|e| vec![thrown(&name, &e)])?;
-                if let Some(telling) = self.telling.clone() {
-                    slices = slices.telling(move |at, of| telling(percent(at, of)));
-                }
+                *self = Desk::default();
+                let mut slices = Slices::new(file).map_err(|e| vec![thrown(&name, &e)])?.telling(telling);
                 let opened = Opened::read(&mut slices, Some(&name)).map_err(plain)?;
                 let facts = facts(&opened);
                 self.file = Some(slices);
