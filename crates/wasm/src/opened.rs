@@ -14,7 +14,7 @@ use std::io::{self, Read, Seek};
 use std::ops::Range;
 use std::path::Path;
 
-/// A model whose structure has been read; the file is not needed any more.
+/// A model whose structure has been read; its file is needed again for [`Opened::compact`] alone.
 pub struct Opened {
     /// The file's name without its extension, else the graph's.
     pub name: String,
