@@ -80,7 +80,7 @@ function pairs(text, read) {
 }
 
 /** A size as the command line writes it: 1024 to the unit, rounded half up. */
-export function size(bytes) {
+function size(bytes) {
   const [unit, name, digits] = bytes >= 2 ** 30 ? [2 ** 30, "GiB", 2] : bytes >= 2 ** 20 ? [2 ** 20, "MiB", 1] : [1024, "KiB", 1];
   if (bytes < 1024) return `${bytes} B`;
   const scale = 10n ** BigInt(digits);
