@@ -1,6 +1,6 @@
 //! Gradient accumulation: several micro-batches a step with the same effective batch.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::Model;
 use crate::fit::Axis;
 
@@ -34,7 +34,7 @@ fn level(model: &Model, now: &Situation, micro: u64, pieces: u64) -> Option<Leve
     let steps = situation.plan.accumulate;
     let values = [("K", steps.to_string()), ("MICRO", micro.to_string())];
     let title = format!("{steps} micro-batches of {micro} a step");
-    Some(Level { title, situation, snippet: snippet::lines(now, CHANGE.name, &values)? })
+    CHANGE.level(now, title, situation, &values)
 }
 
 /// The same batch in so many pieces of `micro` samples.

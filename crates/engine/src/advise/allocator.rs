@@ -1,6 +1,6 @@
 //! Growing segments in the place of many (PyTorch), CUDA's own pool (TensorFlow): less memory in pieces that are too small.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Framework, Model};
 
 pub(super) const CHANGE: Change = Change {
@@ -17,18 +17,16 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     if settings.cuda_malloc_async || settings.pytorch.expandable_segments {
         return Vec::new();
     }
-    let since = |release| now.release.is_none_or(|is| is >= release);
     let title = match now.plan.framework {
-        Framework::Pytorch if since((2, 1)) => {
+        Framework::Pytorch if now.has((2, 1)) => {
             settings.pytorch.expandable_segments = true;
             "expandable segments"
         }
-        Framework::Tensorflow if since((2, 5)) => {
+        Framework::Tensorflow if now.has((2, 5)) => {
             settings.cuda_malloc_async = true;
             "CUDA's own pool, cuda_malloc_async"
         }
         _ => return Vec::new(),
     };
-    let snippet = snippet::lines(now, CHANGE.name, &[]);
-    snippet.map(|snippet| Level { title: title.into(), situation, snippet }).into_iter().collect()
+    CHANGE.level(now, title, situation, &[]).into_iter().collect()
 }

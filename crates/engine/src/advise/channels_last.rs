@@ -1,6 +1,6 @@
 //! Channels last (PyTorch): convolutions on tensor cores that need no scratch memory for turning their operands around.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Framework, Model};
 
 pub(super) const CHANGE: Change = Change {
@@ -18,6 +18,5 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     }
     let mut situation = now.clone();
     situation.plan.channels_last = true;
-    let snippet = snippet::lines(now, CHANGE.name, &[]);
-    snippet.map(|snippet| Level { title: "channels last".into(), situation, snippet }).into_iter().collect()
+    CHANGE.level(now, "channels last", situation, &[]).into_iter().collect()
 }

@@ -1,6 +1,6 @@
 //! Activation checkpointing: what lies inside of a block is computed again in backward and not kept.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Checkpoint, Framework, Mode, Model};
 
 pub(super) const CHANGE: Change = Change {
@@ -18,7 +18,6 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     }
     let mut situation = now.clone();
     situation.plan.checkpoint = Checkpoint::Block;
-    let title = "recompute the repeated blocks".to_owned();
-    let snippet = snippet::lines(now, CHANGE.name, &[]);
-    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
+    let title = "recompute the repeated blocks";
+    CHANGE.level(now, title, situation, &[]).into_iter().collect()
 }

@@ -1,6 +1,6 @@
 //! Closing what else is on the card.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::Model;
 use memfit_graph::Bytes;
 
@@ -23,6 +23,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     };
     let mut situation = now.clone();
     (situation.card.other_processes, situation.card.display) = (Bytes::ZERO, false);
-    let snippet = snippet::lines(now, CHANGE.name, &[]);
-    snippet.map(|snippet| Level { title: what, situation, snippet }).into_iter().collect()
+    CHANGE.level(now, what, situation, &[]).into_iter().collect()
 }

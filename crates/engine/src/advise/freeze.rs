@@ -1,6 +1,6 @@
 //! Training the head alone: no gradients, no optimizer state and no saved activations for the rest.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Mode, Model};
 use memfit_graph::Role;
 
@@ -21,8 +21,7 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     situation.plan.freeze = rest.iter().map(|module| format!("{module}.*")).collect();
     let title = format!("train {head} alone");
     let values = [("HEAD", format!("\"{}\"", head.replace(['"', '\\', '\n'], "_")))];
-    let snippet = snippet::lines(now, CHANGE.name, &values);
-    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
+    CHANGE.level(now, title, situation, &values).into_iter().collect()
 }
 
 /// The last module that has weights, and the others, by the first component of their names.

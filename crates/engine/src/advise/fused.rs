@@ -1,6 +1,6 @@
 //! A fused optimizer: one kernel in the place of lists of temporaries as large as the model (PyTorch).
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Framework, Mode, Model, OptimizerImpl, optimizers};
 
 pub(super) const CHANGE: Change =
@@ -13,7 +13,7 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     // Fused Adam came with 2.0, the others with 2.3 and 2.4.
     let adam = plan.optimizer.starts_with("adam");
     let since = if adam { (2, 0) } else { (2, 4) };
-    let has = has && now.release.is_none_or(|release| release >= since);
+    let has = has && now.has(since);
     let already = plan.optimizer_impl == OptimizerImpl::Fused;
     if !has || already || plan.mode != Mode::Train || !now.is(Framework::Pytorch) {
         return Vec::new();
@@ -21,9 +21,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let mut situation = now.clone();
     situation.plan.optimizer_impl = OptimizerImpl::Fused;
     let values = [("OPTIMIZER", super::optimizer::class(&plan.optimizer).to_owned())];
-    let snippet = snippet::lines(now, CHANGE.name, &values);
-    snippet
-        .map(|snippet| Level { title: "a fused optimizer".into(), situation, snippet })
-        .into_iter()
-        .collect()
+    CHANGE.level(now, "a fused optimizer", situation, &values).into_iter().collect()
 }

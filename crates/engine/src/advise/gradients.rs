@@ -1,6 +1,6 @@
 //! Letting go of gradients between steps (PyTorch).
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Framework, Mode, Model};
 
 pub(super) const CHANGE: Change = Change {
@@ -17,7 +17,6 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     }
     let mut situation = now.clone();
     situation.plan.keep_gradients = false;
-    let title = "set gradients to None between steps".to_owned();
-    let snippet = snippet::lines(now, CHANGE.name, &[]);
-    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
+    let title = "set gradients to None between steps";
+    CHANGE.level(now, title, situation, &[]).into_iter().collect()
 }

@@ -1,7 +1,7 @@
 //! Memory growth (TensorFlow): it takes what it needs and not the whole card, so that other processes have the rest. The step
 //! itself needs no less.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Framework, Model};
 
 pub(super) const CHANGE: Change = Change {
@@ -18,7 +18,6 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     }
     let mut situation = now.clone();
     situation.plan.allocator.memory_growth = true;
-    let title = "memory growth, for others".to_owned();
-    let snippet = snippet::lines(now, CHANGE.name, &[]);
-    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
+    let title = "memory growth, for others";
+    CHANGE.level(now, title, situation, &[]).into_iter().collect()
 }

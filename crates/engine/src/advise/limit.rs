@@ -1,6 +1,6 @@
 //! The limit of a logical device (TensorFlow): as much as the step needs at the high end, so that others have the rest for sure.
 
-use super::{Change, Kind, Level, Situation, evaluate, snippet};
+use super::{Change, Kind, Level, Situation, evaluate};
 use crate::{Framework, Model, Verdict, range};
 use memfit_graph::Bytes;
 
@@ -27,6 +27,5 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     situation.plan.allocator.memory_limit = Some(limit);
     let title = format!("a limit of {limit}, for others");
     let values = [("LIMIT", (limit.0 / Bytes::MIB).to_string())];
-    let snippet = snippet::lines(now, CHANGE.name, &values);
-    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
+    CHANGE.level(now, title, situation, &values).into_iter().collect()
 }

@@ -1,6 +1,6 @@
 //! Mixed precision: activations of half the size. bfloat16 from compute capability 8 on, float16 below.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Framework, Model, Precision};
 
 pub(super) const CHANGE: Change = Change {
@@ -15,9 +15,8 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     if now.plan.precision != Precision::Fp32 || now.is(Framework::Burn) {
         return Vec::new();
     }
-    let since = |release| now.release.is_none_or(|is| is >= release);
     // Autocast to bfloat16 came with PyTorch 1.10.
-    let has = !now.is(Framework::Pytorch) || since((1, 10));
+    let has = !now.is(Framework::Pytorch) || now.has((1, 10));
     let wide = has && now.card.device.compute_capability.is_none_or(|c| c.0 >= 8);
     let mut situation = now.clone();
     situation.plan.precision = if wide { Precision::MixedBf16 } else { Precision::MixedFp16 };
@@ -28,6 +27,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
         ("SCALES", if wide { "False".into() } else { "True".into() }),
     ];
     let title = format!("mixed precision with {dtype}");
-    let snippet = snippet::lines(now, CHANGE.name, &values);
-    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
+    CHANGE.level(now, title, situation, &values).into_iter().collect()
 }

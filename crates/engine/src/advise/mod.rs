@@ -67,6 +67,20 @@ struct Change {
     levels: fn(&Model, &Situation) -> Vec<Level>,
 }
 
+impl Change {
+    /// The situation after it with the code that does it, where the release has what that needs.
+    fn level(
+        &self,
+        now: &Situation,
+        title: impl Into<String>,
+        situation: Situation,
+        values: &[(&str, String)],
+    ) -> Option<Level> {
+        let snippet = snippet::lines(now, self.name, values)?;
+        Some(Level { title: title.into(), situation, snippet })
+    }
+}
+
 /// What a change saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -105,6 +119,11 @@ pub struct Situation {
 impl Situation {
     fn is(&self, framework: Framework) -> bool {
         self.plan.framework == framework
+    }
+
+    /// Whether the framework is of this release or a later one.
+    fn has(&self, release: Release) -> bool {
+        self.release.is_none_or(|is| is >= release)
     }
 }
 

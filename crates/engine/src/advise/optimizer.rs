@@ -1,6 +1,6 @@
 //! An optimizer with less state: Adam keeps two values a parameter, momentum one, plain SGD none.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Mode, Model, optimizers};
 use memfit_graph::DType;
 
@@ -30,8 +30,7 @@ fn level(now: &Situation, name: &'static str) -> Option<Level> {
     situation.plan.optimizer_impl = own.unwrap_or_default();
     let momentum = if name == "momentum" { "0.9" } else { "0.0" };
     let title = if name == "momentum" { "SGD with momentum" } else { "plain SGD" };
-    let snippet = snippet::lines(now, CHANGE.name, &[("MOMENTUM", momentum.into())])?;
-    Some(Level { title: title.into(), situation, snippet })
+    CHANGE.level(now, title, situation, &[("MOMENTUM", momentum.into())])
 }
 
 /// Bytes of state for each of a thousand values.

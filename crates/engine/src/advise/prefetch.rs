@@ -1,6 +1,6 @@
 //! Batches that wait in the host's memory, not on the device.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::Model;
 
 pub(super) const CHANGE: Change = Change {
@@ -18,7 +18,6 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let mut situation = now.clone();
     situation.life.prefetch = 0;
     let values = [("BATCH", now.batch.unwrap_or(1).to_string())];
-    let title = "no batches waiting on the card".to_owned();
-    let snippet = snippet::lines(now, CHANGE.name, &values);
-    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
+    let title = "no batches waiting on the card";
+    CHANGE.level(now, title, situation, &values).into_iter().collect()
 }

@@ -2,7 +2,7 @@
 //! and cards that others use too.
 
 use super::accumulate::in_pieces;
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::{Mode, Model};
 
 pub(super) const CHANGE: Change = Change {
@@ -21,7 +21,7 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
         let situation = in_pieces(model, now, micro, pieces);
         let values = [("BATCH", batch.to_string())];
         let title = format!("a retry loop that ends at {micro}");
-        Some(Level { title, situation, snippet: snippet::lines(now, CHANGE.name, &values)? })
+        CHANGE.level(now, title, situation, &values)
     };
     halves.take_while(|(_, pieces)| *pieces <= batch).filter_map(level).collect()
 }

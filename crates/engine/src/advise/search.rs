@@ -1,6 +1,7 @@
 //! The smallest set of changes that fits: the fewest changes, and of equally many those that ask least.
 
 use super::{Change, Combination, Kind, Situation, evaluate};
+use crate::order::sorted_by_key;
 use crate::{Model, Verdict};
 
 /// Sets of more changes than this are not looked for: nobody would make them.
@@ -12,13 +13,14 @@ const MOST_RUNS: usize = 160;
 pub(super) fn smallest(model: &Model, now: &Situation, all: &[Change]) -> Option<Combination> {
     let mut useful: Vec<&Change> = all.iter().filter(|c| c.kind == Kind::Step).collect();
     useful.retain(|change| !(change.levels)(model, now).is_empty());
-    useful.sort_by_key(|change| change.effort);
+    let useful = sorted_by_key(useful, |change| change.effort.into());
     let (mut runs, mut tight) = (0, None);
     for size in 1..=MOST_CHANGES.min(useful.len()) {
-        let mut sets = subsets(useful.len(), size);
-        sets.sort_by_key(|set| set.iter().filter_map(|i| useful.get(*i)).map(|c| c.effort).sum::<u32>());
-        for set in sets {
-            let changes: Vec<&Change> = set.iter().filter_map(|i| useful.get(*i).copied()).collect();
+        let changes_of = |set: Vec<usize>| -> Vec<&Change> {
+            set.into_iter().filter_map(|i| useful.get(i).copied()).collect()
+        };
+        let sets = subsets(useful.len(), size).into_iter().map(changes_of).collect();
+        for changes in sorted_by_key(sets, |set| set.iter().map(|change| u64::from(change.effort)).sum()) {
             let Some(found) = try_set(model, now, &changes, &mut runs) else { continue };
             if found.outcome.verdict == Verdict::Fits {
                 return Some(found);
@@ -38,8 +40,7 @@ pub(super) fn smallest(model: &Model, now: &Situation, all: &[Change]) -> Option
 /// Makes all changes, the last one's level as gentle as it can be.
 fn try_set(model: &Model, now: &Situation, changes: &[&Change], runs: &mut usize) -> Option<Combination> {
     // A change with many levels comes last, where its level is looked for; the others take their gentlest.
-    let mut ordered = changes.to_vec();
-    ordered.sort_by_key(|change| (change.levels)(model, now).len());
+    let ordered = sorted_by_key(changes.to_vec(), |change| (change.levels)(model, now).len() as u64);
     let (last, first) = ordered.split_last()?;
     let (mut situation, mut parts) = (now.clone(), Vec::new());
     for change in first {

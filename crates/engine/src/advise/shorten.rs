@@ -1,6 +1,6 @@
 //! Shorter sequences: activations grow with the length, and the scores of attention with its square.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::Model;
 use crate::fit::Axis;
 
@@ -23,8 +23,8 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     let level = |n: u64| {
         let mut situation = now.clone();
         situation.binding = Axis::Sequence.bind(graph, &now.binding, n);
-        let snippet = snippet::lines(now, CHANGE.name, &[("LENGTH", n.to_string())])?;
-        Some(Level { title: format!("sequences of {n}, not {length}"), situation, snippet })
+        let title = format!("sequences of {n}, not {length}");
+        CHANGE.level(now, title, situation, &[("LENGTH", n.to_string())])
     };
     [length / 4 * 3, length / 2].into_iter().filter_map(level).collect()
 }

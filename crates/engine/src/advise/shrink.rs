@@ -1,6 +1,6 @@
 //! Smaller images: activations shrink with the square of the side.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::Model;
 use crate::fit::Axis;
 
@@ -24,8 +24,8 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     let level = |n: u64| {
         let mut situation = now.clone();
         situation.binding = Axis::Image.bind(graph, &now.binding, n);
-        let snippet = snippet::lines(now, CHANGE.name, &[("SIDE", n.to_string())])?;
-        Some(Level { title: format!("images of {n}x{n}, not {side}x{side}"), situation, snippet })
+        let title = format!("images of {n}x{n}, not {side}x{side}");
+        CHANGE.level(now, title, situation, &[("SIDE", n.to_string())])
     };
     sides.into_iter().filter(|n| *n >= step).filter_map(level).collect()
 }

@@ -1,6 +1,6 @@
 //! Letting go of models that earlier runs left alive, as in a notebook.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::Model;
 
 pub(super) const CHANGE: Change = Change {
@@ -22,6 +22,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
         1 => "let go of an earlier model".to_owned(),
         n => format!("let go of {n} earlier models"),
     };
-    let snippet = snippet::lines(now, CHANGE.name, &[]);
-    snippet.map(|snippet| Level { title, situation, snippet }).into_iter().collect()
+    CHANGE.level(now, title, situation, &[]).into_iter().collect()
 }

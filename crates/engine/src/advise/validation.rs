@@ -1,6 +1,6 @@
 //! A smaller validation batch: it changes nothing of what is learnt.
 
-use super::{Change, Kind, Level, Situation, snippet};
+use super::{Change, Kind, Level, Situation};
 use crate::Model;
 
 pub(super) const CHANGE: Change = Change {
@@ -17,8 +17,8 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let level = |n: u64| {
         let mut situation = now.clone();
         situation.life.validation_batch = Some(n);
-        let snippet = snippet::lines(now, CHANGE.name, &[("BATCH", n.to_string())])?;
-        Some(Level { title: format!("a validation batch of {n}, not {batch}"), situation, snippet })
+        let title = format!("a validation batch of {n}, not {batch}");
+        CHANGE.level(now, title, situation, &[("BATCH", n.to_string())])
     };
     halves.filter_map(level).collect()
 }
