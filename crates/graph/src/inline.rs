@@ -12,18 +12,12 @@ impl Graph {
     /// Replaces each `If` of the graph whose condition `inferred` knows by the nodes of the branch that it takes; whether there
     /// was one. Branches within branches take another call.
     pub fn inline_branches(&mut self, inferred: &Inferred) -> bool {
-        let taken = |node: &Node| {
-            let op = node.op.downcast::<If>()?;
-            let condition = inferred.value(node.inputs.first().copied().flatten()?)?.single()?.as_i64()?;
-            let body = if condition != 0 { &op.then } else { &op.otherwise };
-            (body.outputs.len() == node.outputs.len()).then(|| body.clone())
-        };
         let mut replaced = false;
         for node in std::mem::take(&mut self.nodes) {
-            match taken(&node) {
+            match taken(&node, inferred) {
                 Some(body) => {
                     replaced = true;
-                    self.splice(&node, &body);
+                    self.splice(&node, body);
                 }
                 None => self.nodes.push(node),
             }
@@ -39,6 +33,14 @@ impl Graph {
             self.add_node(node.name.clone(), Arc::new(Identity), vec![made], vec![*outer]);
         }
     }
+}
+
+/// The branch that an `If` takes, where its condition is known.
+fn taken<'n>(node: &'n Node, inferred: &Inferred) -> Option<&'n Graph> {
+    let op = node.op.downcast::<If>()?;
+    let condition = inferred.value(node.inputs.first().copied().flatten()?)?.single()?.as_i64()?;
+    let body = if condition != 0 { &op.then } else { &op.otherwise };
+    (body.outputs.len() == node.outputs.len()).then_some(body)
 }
 
 /// A body that is written out in the place of a node, once or several times.

@@ -19,8 +19,8 @@ const MOST_NODES: u64 = 1 << 14;
 const MOST_NODES_OF_ALL: usize = 1 << 16;
 
 /// A loop with all that its iterations need.
-struct Plan {
-    body: Graph,
+struct Plan<'n> {
+    body: &'n Graph,
     trips: u64,
     /// The first state, by body input; iteration and condition of a Loop are constants of each iteration.
     states: Vec<Option<TensorId>>,
@@ -54,8 +54,8 @@ impl Graph {
         replaced
     }
 
-    fn write_out(&mut self, node: &Node, plan: &Plan) {
-        let mut splice = Splice::new(node, &plan.body);
+    fn write_out(&mut self, node: &Node, plan: &Plan<'_>) {
+        let mut splice = Splice::new(node, plan.body);
         let mut states = plan.states.clone();
         let mut slices: Vec<Vec<Option<TensorId>>> = vec![Vec::new(); plan.stacked.len()];
         for trip in 0..plan.trips {
@@ -117,7 +117,7 @@ impl Graph {
     }
 }
 
-fn of_loop(node: &Node, inferred: &Inferred) -> Option<Plan> {
+fn of_loop<'n>(node: &'n Node, inferred: &Inferred) -> Option<Plan<'n>> {
     let body = &node.op.downcast::<Loop>()?.body;
     let input = |i: usize| node.inputs.get(i).copied().flatten();
     let number = |t: TensorId| inferred.value(t)?.single()?.as_i64();
@@ -127,10 +127,10 @@ fn of_loop(node: &Node, inferred: &Inferred) -> Option<Plan> {
     }
     let states: Vec<_> = node.inputs.iter().skip(2).copied().collect();
     let stacked = vec![0; body.outputs.len().checked_sub(1 + states.len())?];
-    fits(Plan { body: body.clone(), trips, states, counts: true, sliced: Vec::new(), stacked })
+    fits(Plan { body, trips, states, counts: true, sliced: Vec::new(), stacked })
 }
 
-fn of_scan(node: &Node, inferred: &Inferred) -> Option<Plan> {
+fn of_scan<'n>(node: &'n Node, inferred: &Inferred) -> Option<Plan<'n>> {
     let scan = node.op.downcast::<Scan>()?;
     let count = node.inputs.len().checked_sub(scan.scanned)?;
     let (states, scanned) = node.inputs.split_at_checked(count)?;
@@ -147,11 +147,11 @@ fn of_scan(node: &Node, inferred: &Inferred) -> Option<Plan> {
     let stacked = (0..scan.body.outputs.len().checked_sub(count)?)
         .map(|k| scan.output_axes.get(k).copied().unwrap_or(0))
         .collect();
-    fits(Plan { body: scan.body.clone(), trips, states: states.to_vec(), counts: false, sliced, stacked })
+    fits(Plan { body: &scan.body, trips, states: states.to_vec(), counts: false, sliced, stacked })
 }
 
 /// The plan, where it is not too long.
-fn fits(plan: Plan) -> Option<Plan> {
+fn fits(plan: Plan<'_>) -> Option<Plan<'_>> {
     let nodes = plan.trips.checked_mul(plan.body.nodes.len() as u64 + 2)?;
     let inputs = plan.states.len() + plan.sliced.len() + if plan.counts { 2 } else { 0 };
     let runs = (1..=MOST_ITERATIONS).contains(&plan.trips) && nodes <= MOST_NODES;
