@@ -7,7 +7,7 @@
 
 use super::Pass;
 use super::rewriter::Rewriter;
-use memfit_graph::ops::float_island::{Restore, Widen};
+use memfit_graph::ops::float_island::FloatIsland;
 use memfit_graph::{NodeId, Role, TensorId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,11 +41,11 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
         return false;
     }
     let Some(ends) = ends(rw, start) else { return false };
-    rw.rewrite(id, Arc::new(Widen), vec![Some(entry)]);
+    rw.rewrite(id, Arc::new(FloatIsland::Widen), vec![Some(entry)]);
     for end in ends {
         if rw.is_empty_cast(end) {
             let x = rw.input(end, 0);
-            rw.rewrite(end, Arc::new(Restore { entry }), vec![x]);
+            rw.rewrite(end, Arc::new(FloatIsland::Restore { entry }), vec![x]);
         }
     }
     true
@@ -81,11 +81,7 @@ fn ends(rw: &Rewriter<'_>, start: TensorId) -> Option<BTreeSet<NodeId>> {
 #[cfg(test)]
 mod tests {
     use crate::recompose::testing::Sketch;
-    use memfit_graph::{Attribute, Attributes, TensorId};
-
-    fn cast(s: &mut Sketch, x: TensorId) -> TensorId {
-        s.push_with("Cast", Attributes::from([("to", Attribute::Int(1))]), &[x])
-    }
+    use memfit_graph::TensorId;
 
     fn linear(s: &mut Sketch, x: TensorId) -> TensorId {
         let w = s.weight("w", &[8, 8]);
@@ -97,10 +93,10 @@ mod tests {
         let mut s = Sketch::default();
         let x = s.input("x", &[2, 8, 8]);
         let (q, k) = (linear(&mut s, x), linear(&mut s, x));
-        let (q, k) = (cast(&mut s, q), cast(&mut s, k));
+        let (q, k) = (s.cast(q), s.cast(k));
         let p = s.push("MatMul", &[q, k]);
         let p = s.push("Softmax", &[p]);
-        let p = cast(&mut s, p);
+        let p = s.cast(p);
         let y = s.push("MatMul", &[p, x]);
         let names = s.recompose(y);
         assert_eq!(names, ["Linear", "Linear", "Widen", "Widen", "MatMul", "Softmax", "Restore", "MatMul"]);
@@ -111,12 +107,12 @@ mod tests {
         let mut s = Sketch::default();
         let x = s.input("x", &[2, 8]);
         let y = linear(&mut s, x);
-        let y = cast(&mut s, y);
+        let y = s.cast(y);
         let y = s.push("Sigmoid", &[y]);
         let y = linear(&mut s, y);
-        let frequencies = cast(&mut s, x);
+        let frequencies = s.cast(x);
         let frequencies = s.push("Exp", &[frequencies]);
-        let frequencies = cast(&mut s, frequencies);
+        let frequencies = s.cast(frequencies);
         let y = s.push("Mul", &[y, frequencies]);
         assert_eq!(s.recompose(y), ["Linear", "Sigmoid", "Linear", "Exp", "Mul"]);
     }

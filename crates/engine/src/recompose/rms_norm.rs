@@ -81,12 +81,8 @@ fn squared(rw: &Rewriter<'_>, t: TensorId) -> Option<TensorId> {
 #[cfg(test)]
 mod tests {
     use crate::recompose::testing::Sketch;
+    use memfit_graph::TensorId;
     use memfit_graph::ops::composed_rms_norm::ComposedRmsNorm;
-    use memfit_graph::{Attribute, Attributes, TensorId};
-
-    fn cast(s: &mut Sketch, x: TensorId) -> TensorId {
-        s.push_with("Cast", Attributes::from([("to", Attribute::Int(1))]), &[x])
-    }
 
     /// `x * rsqrt(mean(of^2) + eps)`.
     fn norm(s: &mut Sketch, x: TensorId, of: TensorId) -> TensorId {
@@ -132,14 +128,14 @@ mod tests {
         {
             let mut s = Sketch::default();
             let (x, w) = (s.input("x", &[2, 8]), s.weight("w", &[8]));
-            let c = cast(&mut s, x);
+            let c = s.cast(x);
             let mut y = norm(&mut s, c, c);
             if before {
-                y = cast(&mut s, y);
+                y = s.cast(y);
             }
             y = s.push("Mul", &[w, y]);
             if after {
-                y = cast(&mut s, y);
+                y = s.cast(y);
             }
             let y = s.push("Relu", &[y]);
             let (found, s) = names(s, y, true);

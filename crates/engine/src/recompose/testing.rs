@@ -1,7 +1,7 @@
 //! Small graphs for the tests of the passes.
 
 use super::{Options, Report, recompose};
-use memfit_graph::{Attributes, Binding, DType, Graph, Role, Shape, TensorId, Type, Value, infer};
+use memfit_graph::{Attribute, Attributes, Binding, DType, Graph, Role, Shape, TensorId, Type, Value, infer};
 
 /// A graph that is drawn node by node.
 #[derive(Default)]
@@ -44,6 +44,11 @@ impl Sketch {
     pub(super) fn push_with(&mut self, op: &str, attributes: Attributes, inputs: &[TensorId]) -> TensorId {
         let name = format!("{op}{}", self.graph.tensors.len());
         self.graph.push(op, attributes, inputs, &name).unwrap()
+    }
+
+    /// A Cast to float32.
+    pub(super) fn cast(&mut self, x: TensorId) -> TensorId {
+        self.push_with("Cast", Attributes::from([("to", Attribute::Int(1))]), &[x])
     }
 
     /// Runs all passes with `output` as the model's output; the names of the operators that are left.

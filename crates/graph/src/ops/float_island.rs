@@ -9,31 +9,27 @@ use super::identity;
 use crate::kernels::TfLowering;
 use crate::{DType, Infer, Lowering, Op, OpError, OpSpec, TensorId};
 
-/// The cast to float32 that opens a stretch.
+/// One of the casts around a stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Widen;
-
-/// The cast that closes it: back to the dtype that `entry` had before it was widened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restore {
-    /// What was widened; only its dtype is asked for, so it need not be alive.
-    pub entry: TensorId,
+pub enum FloatIsland {
+    /// The one to float32 that opens it.
+    Widen,
+    /// The one that closes it: back to the dtype that `entry` had before it was widened.
+    Restore {
+        /// What was widened; only its dtype is asked for, so it need not be alive.
+        entry: TensorId,
+    },
 }
 
 /// No file holds them.
 pub const SPECS: &[OpSpec] = &[];
 
-fn cast(l: &mut Lowering<'_>, to: DType) {
-    if l.dtype(0) == to {
-        return l.finish(identity::alias(l));
-    }
-    let x = Traced::input(l, 0);
-    x.cast(l, to).bind(l, 0);
-}
-
-impl Op for Widen {
+impl Op for FloatIsland {
     fn name(&self) -> &str {
-        "Widen"
+        match self {
+            FloatIsland::Widen => "Widen",
+            FloatIsland::Restore { .. } => "Restore",
+        }
     }
 
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
@@ -48,31 +44,18 @@ impl Op for Widen {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        let to = if l.dtype(0).is_half() { DType::Float32 } else { l.dtype(0) };
-        cast(l, to);
-    }
-}
-
-impl Op for Restore {
-    fn name(&self) -> &str {
-        "Restore"
-    }
-
-    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
-        cx.require(0)?;
-        cx.forward(0, 0);
-        Ok(())
-    }
-
-    fn tensorflow(&self, l: &mut TfLowering<'_>) {
-        let x = l.raw(0);
-        l.bind(0, x);
-    }
-
-    fn pytorch(&self, l: &mut Lowering<'_>) {
-        // The engine gives the dtype of `entry` as the output's.
-        let to = l.out_dtype(0);
-        cast(l, to);
+        let from = l.dtype(0);
+        let to = match self {
+            FloatIsland::Widen if from.is_half() => DType::Float32,
+            FloatIsland::Widen => from,
+            // The engine gives the dtype of `entry` as the output's.
+            FloatIsland::Restore { .. } => l.out_dtype(0),
+        };
+        if from == to {
+            return l.finish(identity::alias(l));
+        }
+        let x = Traced::input(l, 0);
+        x.cast(l, to).bind(l, 0);
     }
 }
 
@@ -92,9 +75,9 @@ mod tests {
     #[test]
     fn only_halves_are_cast_and_go_back_to_what_they_were() {
         let (half, full) = (DType::Bfloat16, DType::Float32);
-        assert_eq!(functions(&Widen, half, half), ["_to_copy"]);
-        assert_eq!(functions(&Widen, full, full), ["alias"]);
-        let restore = Restore { entry: TensorId(0) };
+        assert_eq!(functions(&FloatIsland::Widen, half, half), ["_to_copy"]);
+        assert_eq!(functions(&FloatIsland::Widen, full, full), ["alias"]);
+        let restore = FloatIsland::Restore { entry: TensorId(0) };
         assert_eq!(functions(&restore, full, half), ["_to_copy"]);
         assert_eq!(functions(&restore, full, full), ["alias"]);
     }

@@ -4,7 +4,7 @@ use super::Runner;
 use super::strides::Dims;
 use super::tape::TensorRef;
 use crate::Mode;
-use memfit_graph::ops::float_island::{Restore, Widen};
+use memfit_graph::ops::float_island::FloatIsland;
 use memfit_graph::{Call, Dim, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
 use smallvec::SmallVec;
 
@@ -58,8 +58,8 @@ impl Runner<'_> {
             row.output_shapes[0].clear();
             row.output_shapes[0].extend_from_slice(shape);
         }
-        if let (Some(_), Some(id), Some(Some(t))) =
-            (node.op.downcast::<Widen>(), node.inputs.first().copied().flatten(), refs.first())
+        if let (Some(FloatIsland::Widen), Some(id), Some(Some(t))) =
+            (node.op.downcast(), node.inputs.first().copied().flatten(), refs.first())
         {
             self.dtypes.insert(id, self.tape.tensor(*t).dtype);
         }
@@ -111,7 +111,10 @@ impl Runner<'_> {
             .collect();
         let values: SmallVec<[Option<&Value>; 6]> =
             node.inputs.iter().map(|id| self.inferred.value((*id)?)).collect();
-        let restored = node.op.downcast::<Restore>().and_then(|op| self.dtypes.get(&op.entry).copied());
+        let restored = match node.op.downcast() {
+            Some(FloatIsland::Restore { entry }) => self.dtypes.get(entry).copied(),
+            _ => None,
+        };
         let outputs: SmallVec<[Option<OutState<'_>>; 2]> = shapes
             .iter()
             .zip(&node.outputs)
