@@ -56,11 +56,7 @@ impl Structure {
         }
         let mut layers = Layers::default();
         layers.number(&"(inputs)".into());
-        let node_layers = graph
-            .nodes
-            .iter()
-            .map(|node| layers.number(if node.scope.is_empty() { &node.name } else { &node.scope }))
-            .collect();
+        let node_layers = graph.nodes.iter().map(|node| layers.number(node.path())).collect();
         Structure {
             uses,
             first_use,

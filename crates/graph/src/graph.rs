@@ -81,6 +81,13 @@ pub struct Node {
     pub captures: Vec<TensorId>,
 }
 
+impl Node {
+    /// The module path, or the name where there is none.
+    pub fn path(&self) -> &Arc<str> {
+        if self.scope.is_empty() { &self.name } else { &self.scope }
+    }
+}
+
 /// A model, or the body of a control-flow operator.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {

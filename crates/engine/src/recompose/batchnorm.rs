@@ -66,8 +66,7 @@ fn is_getitem(name: &str) -> bool {
 /// The module path of a node: that of its weight, its own, or its name.
 fn path(rw: &Rewriter<'_>, id: NodeId) -> String {
     let weight = rw.input(id, 1).and_then(|t| rw.graph.tensor(t).name.strip_suffix(".weight"));
-    let node = rw.node(id);
-    weight.unwrap_or(if node.scope.is_empty() { &node.name } else { &node.scope }).to_owned()
+    weight.unwrap_or(rw.node(id).path()).to_owned()
 }
 
 /// The node becomes the norm, and a new one before it the convolution.

@@ -5,8 +5,8 @@
 //! What tells an inference export: weights that the exporter folded, or batch norms that normalize with what they stored.
 
 use super::Finding;
+use super::parameters::is_exporters;
 use super::rewriter::Rewriter;
-use crate::parameters::is_exporter_name;
 use memfit_graph::Role;
 use memfit_graph::ops::batch_norm::BatchNormalization;
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
@@ -36,9 +36,7 @@ fn is_folded(rw: &Rewriter<'_>, id: memfit_graph::NodeId) -> bool {
     }
     let is_product = ["Conv", "Gemm", "Linear", "MatMul"].iter().any(|op| rw.is(id, op));
     let weight = rw.input(id, 1).filter(|_| is_product).map(|t| rw.graph.tensor(t));
-    weight.is_some_and(|w| {
-        w.role == Role::Initializer && (w.name.starts_with("onnx::") || is_exporter_name(&w.name))
-    })
+    weight.is_some_and(|w| w.role == Role::Initializer && is_exporters(&w.name))
 }
 
 #[cfg(test)]

@@ -42,6 +42,11 @@ pub(super) fn name(rw: &mut Rewriter<'_>) {
     }
 }
 
+/// A name that an exporter makes up for a stored tensor, be it a weight that it folded something into.
+pub(super) fn is_exporters(name: &str) -> bool {
+    is_exporter_name(name) || name.starts_with("onnx::")
+}
+
 /// Whether an exporter gave this parameter its name.
 fn is_made_up(rw: &Rewriter<'_>, id: NodeId, t: TensorId) -> bool {
     let tensor = rw.graph.tensor(t);
@@ -53,7 +58,7 @@ fn is_made_up(rw: &Rewriter<'_>, id: NodeId, t: TensorId) -> bool {
     tensor.role == Role::Initializer
         && rw.dtype(t).is_float()
         && rw.rank(t) != Some(0)
-        && (is_exporter_name(name) || name.starts_with("onnx::") || after_weight())
+        && (is_exporters(name) || after_weight())
 }
 
 /// The name that the module's own code would give.
@@ -63,8 +68,7 @@ fn proper_name(rw: &Rewriter<'_>, id: NodeId, slots: &[(usize, &str)], slot: usi
         let t = rw.input(id, *other).filter(|t| !is_made_up(rw, id, *t))?;
         Some(format!("{}{part}", rw.graph.tensor(t).name.strip_suffix(kind)?))
     });
-    let node = rw.node(id);
-    let path = if node.scope.is_empty() { &node.name } else { &node.scope };
+    let path = rw.node(id).path();
     sibling.into_iter().next().unwrap_or_else(|| format!("{path}.{part}"))
 }
 

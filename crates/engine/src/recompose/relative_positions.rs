@@ -85,8 +85,7 @@ fn float(dims: &[u64]) -> Type {
 
 /// The trained table and the stored index, and what is looked up, right before a node.
 fn look_up(rw: &mut Rewriter<'_>, before: NodeId, window: &Window) -> Option<TensorId> {
-    let node = rw.node(before);
-    let path = if node.scope.is_empty() { node.name.to_string() } else { node.scope.to_string() };
+    let path = rw.node(before).path().clone();
     let rows = float(&[window.distances, window.heads]);
     let table = rw.add_stored(format!("{path}.relative_position_bias_table"), rows, Role::Initializer);
     let index = Type::tensor(DType::Int64, Shape::from([window.pairs]));

@@ -7,9 +7,9 @@
 //! those of decoders with rotary positions do: GPT-J, GPT-NeoX, Llama, Mistral, Phi, OLMo and what followed them. Those that
 //! multiply the embedding by the root of its width tie it (Gemma; Vaswani et al. 2017, 3.4).
 
+use super::parameters::is_exporters;
 use super::rewriter::Rewriter;
 use super::{Finding, Options};
-use crate::parameters::is_exporter_name;
 use memfit_graph::ops::gemm::Gemm;
 use memfit_graph::ops::linear::Linear;
 use memfit_graph::{NodeId, Role, TensorId};
@@ -22,7 +22,7 @@ const STEPS: usize = 6;
 pub(super) fn tie(rw: &mut Rewriter<'_>, options: &Options) -> Option<Finding> {
     let (head, weight, table) = rw.node_ids().into_iter().rev().find_map(|id| untied(rw, id))?;
     let name = |t: TensorId| rw.graph.tensor(t).name.to_string();
-    let (embedding, layer) = (name(table), path(rw, head));
+    let (embedding, layer) = (name(table), rw.node(head).path().to_string());
     let assumed = options.tied_embeddings.is_none();
     let tied = options.tied_embeddings.unwrap_or_else(|| !rotates(rw) || is_scaled(rw, table));
     let message = if tied {
@@ -39,11 +39,6 @@ pub(super) fn tie(rw: &mut Rewriter<'_>, options: &Options) -> Option<Finding> {
     Some(Finding { kind: "untied-embeddings", message, layers: vec![layer] })
 }
 
-fn path(rw: &Rewriter<'_>, id: NodeId) -> String {
-    let node = rw.node(id);
-    if node.scope.is_empty() { &node.name } else { &node.scope }.to_string()
-}
-
 /// An output layer over a folded matrix, and the embedding that it may be a copy of.
 fn untied(rw: &Rewriter<'_>, id: NodeId) -> Option<(NodeId, TensorId, TensorId)> {
     let weight = rw.input(id, 1)?;
@@ -53,8 +48,7 @@ fn untied(rw: &Rewriter<'_>, id: NodeId) -> Option<(NodeId, TensorId, TensorId)>
         _ => return None,
     };
     let tensor = rw.graph.tensor(weight);
-    let made_up = tensor.name.starts_with("onnx::") || is_exporter_name(&tensor.name);
-    if tensor.role != Role::Initializer || !made_up || !is_last(rw, rw.output(id)?) {
+    if tensor.role != Role::Initializer || !is_exporters(&tensor.name) || !is_last(rw, rw.output(id)?) {
         return None;
     }
     let dims = rw.shape(weight)?.dims();

@@ -38,9 +38,8 @@ impl<'a> At<'a> {
     }
 
     pub(super) fn line(self) -> Line {
-        let name = if self.node.scope.is_empty() { &self.node.name } else { &self.node.scope };
         let (text, reads, makes) = (self.text.join("\n"), self.reads, self.makes);
-        Line { layer: name.clone(), text, reads, makes, module: self.module }
+        Line { layer: self.node.path().clone(), text, reads, makes, module: self.module }
     }
 
     pub(super) fn id(&self, i: usize) -> Option<TensorId> {

@@ -51,15 +51,14 @@ pub fn program(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Progra
     let live = live(graph, inferred);
     let mut problems = Vec::new();
     for node in graph.nodes.iter().filter(|node| is_live(node, &live, inferred)) {
-        let name = if node.scope.is_empty() { &node.name } else { &node.scope };
-        let layer = program.layer(name);
+        let layer = program.layer(node.path());
         let calls = Calls { program: &mut program, layer };
         let result = match ops::find(node.op.name()) {
             Some(rule) => rule(&mut Lower { calls, model: &mut model, node }),
             None => Err("Burn's profile has no rule for this operator".into()),
         };
         if let Err(message) = result {
-            let mut problem = Problem::new(&**name, message);
+            let mut problem = Problem::new(&**node.path(), message);
             problem.op = node.op.name().to_owned();
             problems.push(problem);
         }

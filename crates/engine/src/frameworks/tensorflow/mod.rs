@@ -168,7 +168,6 @@ impl Builder<'_> {
     }
 
     fn node_layer(&mut self, node: &memfit_graph::Node) -> u32 {
-        let name = if node.scope.is_empty() { &node.name } else { &node.scope };
-        self.layer(&name.clone())
+        self.layer(node.path())
     }
 }
