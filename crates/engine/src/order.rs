@@ -13,7 +13,7 @@ pub(crate) fn sorted_by_key<T>(items: Vec<T>, key: impl FnMut(&T) -> u64) -> Vec
     permuted(items, order)
 }
 
-/// The items in an order that names each once.
+/// The items in an order that names each at most once; those that it leaves out go.
 pub(crate) fn permuted<T>(items: Vec<T>, order: Vec<usize>) -> Vec<T> {
     let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
     order.into_iter().filter_map(|place| items.get_mut(place)?.take()).collect()

@@ -4,6 +4,7 @@
 //! pattern's inner nodes go by themselves once nothing reads them. New nodes stand right before the node they were
 //! made for, so that the order in which the framework runs things stays the file's.
 
+use crate::order::permuted;
 use memfit_graph::{
     Attribute, Attributes, DType, Graph, Inferred, Node, NodeId, Op, Role, Shape, TensorId, Type, Value,
     find_op,
@@ -382,9 +383,7 @@ impl<'g> Rewriter<'g> {
     pub(super) fn finish(self) {
         let mut order: Vec<usize> = (0..self.graph.nodes.len()).filter(|i| !self.dead[*i]).collect();
         order.sort_by_key(|i| self.position[*i]);
-        let mut nodes: Vec<Option<Node>> =
-            std::mem::take(&mut self.graph.nodes).into_iter().map(Some).collect();
-        self.graph.nodes = order.into_iter().filter_map(|i| nodes[i].take()).collect();
+        self.graph.nodes = permuted(std::mem::take(&mut self.graph.nodes), order);
     }
 }
 
