@@ -124,29 +124,30 @@ fn gather(timeline: &mut Timeline, whole: &[Bytes]) {
     let events = timeline.events.clone();
     let label = timeline.label("gathered parameters");
     let mut before: BTreeMap<usize, Vec<Event>> = BTreeMap::new();
-    let mut held: Vec<(usize, StorageId)> = Vec::new();
+    let mut held: Vec<(&str, StorageId)> = Vec::new();
     for (i, event) in events.iter().enumerate() {
         let runs = matches!(event.phase, Phase::Forward | Phase::Backward);
-        let put = before.entry(i).or_default();
-        let free = |id: StorageId| Event { kind: EventKind::Free, storage: id, ..*event };
+        let free = |(_, storage)| Event { kind: EventKind::Free, storage, ..*event };
         if !runs {
-            put.extend(held.drain(..).map(|(_, id)| free(id)));
+            if !held.is_empty() {
+                before.insert(i, held.drain(..).map(free).collect());
+            }
             continue;
         }
-        let Some(unit) = units.get(event.layer as usize) else { continue };
-        let same = |at: &usize| events.get(*at).and_then(|e| units.get(e.layer as usize)) == Some(unit);
-        if held.iter().any(|(at, _)| same(at)) {
+        let Some(unit) = units.get(event.layer as usize).map(String::as_str) else { continue };
+        if held.iter().any(|(of, _)| *of == unit) {
             continue;
         }
-        let Some(bytes) = sizes.get(unit.as_str()).copied().filter(|b| *b > Bytes::ZERO) else { continue };
+        let Some(bytes) = sizes.get(unit).copied().filter(|b| *b > Bytes::ZERO) else { continue };
+        let mut put = Vec::new();
         if held.len() > 1 {
-            put.push(free(held.remove(0).1));
+            put.push(free(held.remove(0)));
         }
-        let storage = Storage { bytes, category: Category::Transient, layer: event.layer, label };
-        timeline.storages.push(storage);
-        let id = StorageId(u32::try_from(timeline.storages.len() - 1).unwrap_or(u32::MAX));
-        put.push(Event { kind: EventKind::Allocate, storage: id, ..*event });
-        held.push((i, id));
+        let layer = event.layer;
+        let storage = timeline.add(Storage { bytes, category: Category::Transient, layer, label });
+        put.push(Event { kind: EventKind::Allocate, storage, ..*event });
+        held.push((unit, storage));
+        before.insert(i, put);
     }
     let last = events.len();
     if let Some(event) = events.last() {

@@ -219,9 +219,8 @@ impl<'a> Axes<'a> {
             _ if RESHAPES.contains(&name) => self.reshape(input, axis, output),
             _ if PER_CHANNEL.contains(&name) => {
                 let channels = self.dim(input, 1);
-                let weights: Vec<TensorId> = node.inputs.iter().skip(1).flatten().copied().collect();
-                let mut weights =
-                    weights.into_iter().filter(|id| self.dim(*id, 0) == channels).collect::<Vec<_>>();
+                let weights = node.inputs.iter().skip(1).flatten().copied();
+                let mut weights: Vec<TensorId> = weights.filter(|id| self.dim(*id, 0) == channels).collect();
                 weights.retain(|id| !self.split_weight(*id, 0));
                 (axis == 1 && keeps_rank && weights.is_empty()).then_some(1)
             }
