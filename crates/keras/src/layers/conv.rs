@@ -6,7 +6,6 @@
 use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
-use crate::reader::boxed;
 use crate::run::Run;
 use crate::spatial::{Padding, Window};
 use crate::spec::Spec;
@@ -39,11 +38,7 @@ pub struct Conv {
 pub const SPECS: &[LayerSpec] = &[LayerSpec {
     classes: &["Conv1D", "Conv2D", "Conv3D", "Convolution1D", "Convolution2D", "Convolution3D"],
     keras: &[2, 3],
-    build: |s| {
-        let mut layer: Conv = s.read()?;
-        layer.window.axes = s.spatial_axes()?;
-        boxed(layer)
-    },
+    build: |s| super::windowed(s, |layer: &mut Conv| &mut layer.window),
 }];
 
 impl Layer for Conv {

@@ -5,7 +5,6 @@
 use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Keras, Layer, Weight};
-use crate::reader::boxed;
 use crate::run::Run;
 use crate::spatial::Window;
 use crate::spec::{self, Spec};
@@ -50,11 +49,7 @@ pub struct ConvLstm {
 pub const SPECS: &[LayerSpec] = &[LayerSpec {
     classes: &["ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"],
     keras: &[2, 3],
-    build: |s| {
-        let mut layer: ConvLstm = s.read()?;
-        layer.window.axes = s.spatial_axes()?;
-        boxed(layer)
-    },
+    build: |s| super::windowed(s, |layer: &mut ConvLstm| &mut layer.window),
 }];
 
 impl ConvLstm {

@@ -6,7 +6,6 @@
 use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
-use crate::reader::boxed;
 use crate::run::Run;
 use crate::spatial::{Padding, PerAxis, Window};
 use crate::spec::Spec;
@@ -43,11 +42,7 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
         "Convolution3DTranspose",
     ],
     keras: &[2, 3],
-    build: |s| {
-        let mut layer: ConvTranspose = s.read()?;
-        layer.window.axes = s.spatial_axes()?;
-        boxed(layer)
-    },
+    build: |s| super::windowed(s, |layer: &mut ConvTranspose| &mut layer.window),
 }];
 
 impl ConvTranspose {

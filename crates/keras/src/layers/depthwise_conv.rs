@@ -6,7 +6,6 @@
 use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Keras, Layer, Weight};
-use crate::reader::boxed;
 use crate::run::Run;
 use crate::spatial::Window;
 use crate::spec::{self, Spec};
@@ -34,11 +33,7 @@ pub struct DepthwiseConv {
 pub const SPECS: &[LayerSpec] = &[LayerSpec {
     classes: &["DepthwiseConv1D", "DepthwiseConv2D"],
     keras: &[2, 3],
-    build: |s| {
-        let mut layer: DepthwiseConv = s.read()?;
-        layer.window.axes = s.spatial_axes()?;
-        boxed(layer)
-    },
+    build: |s| super::windowed(s, |layer: &mut DepthwiseConv| &mut layer.window),
 }];
 
 impl DepthwiseConv {

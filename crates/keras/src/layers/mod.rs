@@ -8,9 +8,10 @@
 use crate::layer::{Call, Keras, Layer, Weight};
 use crate::model::Model;
 use crate::operations;
-use crate::reader::Source;
-use crate::spatial::PerAxis;
+use crate::reader::{Source, boxed};
+use crate::spatial::{PerAxis, Window};
 use memfit_graph::DType;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
 
@@ -131,6 +132,16 @@ pub(crate) fn build(source: &Source<'_>) -> Result<Arc<dyn Layer>, String> {
         }
     }
     Ok(Arc::new(custom::Custom))
+}
+
+/// A layer whose window has as many axes as its class tells.
+fn windowed<L: Layer + DeserializeOwned + 'static>(
+    source: &Source<'_>,
+    window: fn(&mut L) -> &mut Window,
+) -> Result<Arc<dyn Layer>, String> {
+    let mut layer: L = source.read()?;
+    window(&mut layer).axes = source.spatial_axes()?;
+    boxed(layer)
 }
 
 /// An axis counted from the front; the last one where there is no such axis.

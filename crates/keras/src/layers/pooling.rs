@@ -21,7 +21,7 @@ pub enum Pool {
 }
 
 impl Pool {
-    fn of(class: &str) -> Pool {
+    pub(crate) fn of(class: &str) -> Pool {
         if class.contains("Max") { Pool::Max } else { Pool::Average }
     }
 }

@@ -5,7 +5,6 @@
 use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
-use crate::reader::boxed;
 use crate::run::Run;
 use crate::spatial::Window;
 use crate::spec::{self, Spec};
@@ -35,11 +34,7 @@ pub struct SeparableConv {
 pub const SPECS: &[LayerSpec] = &[LayerSpec {
     classes: &["SeparableConv1D", "SeparableConv2D", "SeparableConvolution1D", "SeparableConvolution2D"],
     keras: &[2, 3],
-    build: |s| {
-        let mut layer: SeparableConv = s.read()?;
-        layer.window.axes = s.spatial_axes()?;
-        boxed(layer)
-    },
+    build: |s| super::windowed(s, |layer: &mut SeparableConv| &mut layer.window),
 }];
 
 impl Layer for SeparableConv {

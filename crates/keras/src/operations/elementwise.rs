@@ -173,7 +173,7 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["Where"], choose),
 ];
 
-fn same(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+pub(super) fn same(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     Ok(vec![operand(call, inputs)?.clone()])
 }
 

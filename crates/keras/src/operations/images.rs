@@ -1,7 +1,9 @@
 //! Operations on images (keras/src/ops/image.py): other colours, other borders, moved pixels.
 
+use super::elementwise::same;
 use super::{Operation, Rule, operand};
 use crate::layer::Call;
+use crate::spatial::DataFormat;
 use crate::spec::Spec;
 use memfit_graph::{Dim, OpError};
 
@@ -12,28 +14,22 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["PadImages"], pad),
 ];
 
-/// Whether channels stand before height and width.
-fn is_first(op: &Operation) -> bool {
-    op.config.get("data_format").and_then(|f| f.as_str()) == Some("channels_first")
-}
-
 /// The axes of height and width of one image or a batch of them.
 fn sides(op: &Operation, x: &Spec) -> Result<[usize; 2], OpError> {
-    match (x.rank(), is_first(op)) {
-        (rank @ (3 | 4), true) => Ok([rank - 2, rank - 1]),
-        (rank @ (3 | 4), false) => Ok([rank - 3, rank - 2]),
+    match (x.rank(), op.data_format()) {
+        (rank @ (3 | 4), DataFormat::ChannelsFirst) => Ok([rank - 2, rank - 1]),
+        (rank @ (3 | 4), DataFormat::ChannelsLast) => Ok([rank - 3, rank - 2]),
         (rank, _) => Err(OpError::mismatch("an image of 3 or 4 axes", format!("{rank} axes"))),
     }
-}
-
-fn same(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-    Ok(vec![operand(call, inputs)?.clone()])
 }
 
 fn grayscale(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
     let [height, width] = sides(op, x)?;
-    let channels = if is_first(op) { height - 1 } else { width + 1 };
+    let channels = match op.data_format() {
+        DataFormat::ChannelsFirst => height - 1,
+        DataFormat::ChannelsLast => width + 1,
+    };
     Ok(vec![x.replaced(channels, Dim::Known(1))])
 }
 

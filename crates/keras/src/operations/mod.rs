@@ -20,8 +20,10 @@ use crate::arguments::Argument;
 use crate::layer::{Call, Layer};
 use crate::reader::Source;
 use crate::run::Run;
+use crate::spatial::DataFormat;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
+use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -98,6 +100,11 @@ impl Operation {
     /// A list of whole numbers; one stands for a list of one.
     fn integers(&self, call: &Call<'_>, position: usize, names: &[&str]) -> Option<Vec<i64>> {
         self.parameter(call, position, names)?.ints()
+    }
+
+    /// Where the channels stand, as far as the config tells.
+    fn data_format(&self) -> DataFormat {
+        self.config.get("data_format").and_then(|f| DataFormat::deserialize(f).ok()).unwrap_or_default()
     }
 
     /// A truth value.

@@ -6,15 +6,14 @@
 use super::{Operation, Rule, operand};
 use crate::layer::{Call, Layer};
 use crate::layers::pooling::{AdaptivePooling, Pool, Pooling};
-use crate::spatial::{DataFormat, Window};
+use crate::spatial::Window;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub(super) const RULES: &[(&[&str], Rule)] = &[
-    (&["AveragePool", "MaxPool"], pool),
-    (&["AdaptiveAveragePool", "AdaptiveMaxPool"], adaptive),
+    (&["AdaptiveAveragePool", "AdaptiveMaxPool", "AveragePool", "MaxPool"], pool),
     (&["Conv", "DepthwiseConv"], conv),
     (&["DepthToSpace"], depth_to_space),
     (&["SpaceToDepth"], space_to_depth),
@@ -22,16 +21,12 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
 
 /// The config as a layer's; none where it does not say enough.
 fn config<T: DeserializeOwned>(op: &Operation) -> Option<T> {
-    serde_json::from_value(op.config.clone()).ok()
-}
-
-fn kind(op: &Operation) -> Pool {
-    if op.class.contains("Max") { Pool::Max } else { Pool::Average }
+    T::deserialize(&op.config).ok()
 }
 
 /// The layer that pools a tensor of `rank` axes as the operation does.
 pub(super) fn pooling(op: &Operation, rank: usize) -> Option<Box<dyn Layer>> {
-    let (axes, pool) = (rank.checked_sub(2)?, kind(op));
+    let (axes, pool) = (rank.checked_sub(2)?, Pool::of(&op.class));
     if op.class.starts_with("Adaptive") {
         return Some(Box::new(AdaptivePooling { axes, pool, ..config(op)? }));
     }
@@ -41,10 +36,6 @@ pub(super) fn pooling(op: &Operation, rank: usize) -> Option<Box<dyn Layer>> {
 fn pool(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
     pooling(op, x.rank()).map_or(Ok(Vec::new()), |layer| layer.outputs(call, std::slice::from_ref(x)))
-}
-
-fn adaptive(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-    pool(op, call, inputs)
 }
 
 /// The kernel is `[*window, channels / groups, filters]`, of a depthwise one `[*window, channels, multiplier]`.
@@ -75,12 +66,8 @@ fn conv(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, O
 fn blocks(op: &Operation, call: &Call<'_>, x: &Spec) -> Option<(u64, usize, usize)> {
     let block =
         op.integer(call, 1, &["block_size"]).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0)?;
-    let format: DataFormat = config_field(op, "data_format");
+    let format = op.data_format();
     (x.rank() == 4).then(|| (block, format.first_axis(), format.channel_axis(4)))
-}
-
-fn config_field<T: DeserializeOwned + Default>(op: &Operation, name: &str) -> T {
-    op.config.get(name).and_then(|v| serde_json::from_value(v.clone()).ok()).unwrap_or_default()
 }
 
 fn depth_to_space(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
