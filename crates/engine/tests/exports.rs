@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a failed unwrap in a test is a failed test")]
 
-use memfit_engine::{Estimate, Loss, Model, Plan, Precision};
+use memfit_engine::{Estimate, Loss, Model, Plan, Precision, glob_matches};
 use memfit_graph::Binding;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ enum Difference {
 
 impl Exception {
     fn is_about(&self, model: &str, export: &str) -> bool {
-        let any = |globs: &[String], name: &str| globs.iter().any(|glob| matches(glob, name));
+        let any = |globs: &[String], name: &str| globs.iter().any(|glob| glob_matches(glob, name));
         any(&self.models, model) && any(&self.exports, export)
     }
 
@@ -66,16 +66,6 @@ impl Exception {
             Difference::Peak(x) => inside(self.peak, x),
             Difference::Saved(x) => inside(self.saved, x),
         }
-    }
-}
-
-/// Whether a glob with `*` matches the whole text.
-fn matches(glob: &str, text: &str) -> bool {
-    match glob.split_once('*') {
-        None => glob == text,
-        Some((start, rest)) => text.strip_prefix(start).is_some_and(|text| {
-            (0..=text.len()).any(|i| text.is_char_boundary(i) && matches(rest, &text[i..]))
-        }),
     }
 }
 

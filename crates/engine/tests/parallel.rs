@@ -5,13 +5,27 @@ use memfit_engine::parallel::{Parallel, Sharding};
 use memfit_engine::{Breakdown, Estimate, EventKind, Model, Plan};
 use memfit_graph::{Binding, Bytes};
 
-fn estimate(sharding: Option<Sharding>, gpus: u32) -> Estimate {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/resnet50.ts_train.onnx");
+fn run(name: &str, batch: u64, plan: &Plan) -> Estimate {
+    let path = format!("{}/../../models/{name}.ts_train.onnx", env!("CARGO_MANIFEST_DIR"));
     let imported = memfit_onnx::import(&std::fs::read(path).unwrap()).unwrap();
-    let model = Model::new(imported.graph, "resnet50", "onnx", imported.operators);
+    let model = Model::new(imported.graph, name, "onnx", imported.operators);
+    model.estimate(&Binding { batch: Some(batch), ..Binding::default() }, plan).unwrap()
+}
+
+fn estimate(sharding: Option<Sharding>, gpus: u32) -> Estimate {
     let parallel = sharding.map(|sharding| Parallel::data(gpus, sharding));
-    let plan = Plan { parallel, ..Plan::default() };
-    model.estimate(&Binding { batch: Some(4), ..Binding::default() }, &plan).unwrap()
+    run("resnet50", 4, &Plan { parallel, ..Plan::default() })
+}
+
+/// Every storage is allocated and freed in turn, and what is alive at the peak re-adds to it.
+fn is_balanced(e: &Estimate) {
+    let mut alive = vec![false; e.timeline.storages.len()];
+    for event in &e.timeline.events {
+        let slot = &mut alive[event.storage.0 as usize];
+        assert_eq!(*slot, event.kind == EventKind::Free, "{event:?}");
+        *slot = event.kind == EventKind::Allocate;
+    }
+    assert_eq!(e.breakdown.allocated(), e.peak.allocated);
 }
 
 #[test]
@@ -41,26 +55,15 @@ fn shards_are_as_large_as_their_share() {
 fn every_rewritten_step_frees_what_it_makes_and_re_adds() {
     for sharding in [Sharding::Ddp, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3] {
         let e = estimate(Some(sharding), 4);
-        let mut alive = vec![false; e.timeline.storages.len()];
-        for event in &e.timeline.events {
-            let slot = &mut alive[event.storage.0 as usize];
-            assert_eq!(*slot, event.kind == EventKind::Free, "{sharding:?} {event:?}");
-            *slot = event.kind == EventKind::Allocate;
-        }
-        assert_eq!(e.breakdown.allocated(), e.peak.allocated);
+        is_balanced(&e);
         let layers: Bytes = e.layers.iter().map(|l| Breakdown::allocated(&l.at_peak)).sum();
         assert_eq!(layers, e.peak.allocated, "{sharding:?}");
     }
 }
 
 fn split(name: &str, tensor: u32, pipeline: u32, accumulate: u32) -> Estimate {
-    let path = format!("{}/../../models/{name}.ts_train.onnx", env!("CARGO_MANIFEST_DIR"));
-    let imported = memfit_onnx::import(&std::fs::read(path).unwrap()).unwrap();
-    let model = Model::new(imported.graph, name, "onnx", imported.operators);
     let parallel = Parallel { gpus: tensor * pipeline, sharding: Sharding::Ddp, tensor, pipeline };
-    let plan = Plan { parallel: Some(parallel), accumulate, ..Plan::default() };
-    let binding = Binding { batch: Some(8), ..Binding::default() };
-    model.estimate(&binding, &plan).unwrap()
+    run(name, 8, &Plan { parallel: Some(parallel), accumulate, ..Plan::default() })
 }
 
 #[test]
@@ -95,12 +98,6 @@ fn a_stage_has_its_layers_and_what_is_in_flight() {
     );
     assert!(two.assumptions.iter().any(|a| a.contains("2 pipeline stages")), "{:?}", two.assumptions);
     for e in [two, split("gpt", 2, 2, 1)] {
-        let mut alive = vec![false; e.timeline.storages.len()];
-        for event in &e.timeline.events {
-            let slot = &mut alive[event.storage.0 as usize];
-            assert_eq!(*slot, event.kind == EventKind::Free, "{event:?}");
-            *slot = event.kind == EventKind::Allocate;
-        }
-        assert_eq!(e.breakdown.allocated(), e.peak.allocated);
+        is_balanced(&e);
     }
 }
