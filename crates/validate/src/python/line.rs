@@ -2,7 +2,7 @@
 
 use super::quoted;
 use memfit_engine::{Setting, Stored};
-use memfit_graph::{DType, Node, Num, TensorId, Value};
+use memfit_graph::{DType, Node, Num, Op, TensorId, Value};
 use std::sync::Arc;
 
 /// Why an operator cannot be written.
@@ -42,8 +42,17 @@ impl<'a> At<'a> {
         Line { layer: self.node.path().clone(), text, reads, makes, module: self.module }
     }
 
+    /// The operator with its attributes.
+    pub(super) fn op<T: Op>(&self) -> Result<&'a T, Refusal> {
+        self.node.op.downcast::<T>().ok_or_else(|| "an unknown form".into())
+    }
+
     pub(super) fn id(&self, i: usize) -> Option<TensorId> {
         self.node.inputs.get(i).copied().flatten()
+    }
+
+    fn given(&self, i: usize) -> Result<TensorId, Refusal> {
+        self.id(i).ok_or_else(|| format!("input {i} is absent"))
     }
 
     pub(super) fn value(&self, i: usize) -> Option<&'a Value> {
@@ -61,7 +70,7 @@ impl<'a> At<'a> {
 
     /// Input `i` as an expression: a name, or the number that it is on the host.
     pub(super) fn input(&mut self, i: usize) -> Result<String, Refusal> {
-        let id = self.id(i).ok_or_else(|| format!("input {i} is absent"))?;
+        let id = self.given(i)?;
         let single = self.setting.inferred.value(id).and_then(Value::single);
         if let (true, Some(number)) = (self.setting.host[id.index()], single) {
             return literal(number, self.setting.inferred.dtype(id)).ok_or("a size that is not known".into());
@@ -71,8 +80,7 @@ impl<'a> At<'a> {
 
     /// Input `i` on the device, also where it is one number.
     pub(super) fn on_device(&mut self, i: usize) -> Result<String, Refusal> {
-        let id = self.id(i).ok_or_else(|| format!("input {i} is absent"))?;
-        Ok(self.tensor(id))
+        self.given(i).map(|id| self.tensor(id))
     }
 
     /// Input `i`, or `None`.
@@ -88,7 +96,7 @@ impl<'a> At<'a> {
     }
 
     pub(super) fn shape(&self, i: usize) -> Result<Vec<u64>, Refusal> {
-        self.known(self.id(i).ok_or_else(|| format!("input {i} is absent"))?)
+        self.known(self.given(i)?)
     }
 
     pub(super) fn rank(&self, i: usize) -> Result<usize, Refusal> {
@@ -174,10 +182,15 @@ pub(super) fn is_tensor(expression: &str) -> bool {
 /// A number of Python.
 pub(super) fn literal(number: &Num, dtype: DType) -> Option<String> {
     match dtype {
-        DType::Bool => number.as_i64().map(|n| if n == 0 { "False".into() } else { "True".into() }),
+        DType::Bool => number.as_i64().map(|n| truth(n != 0).into()),
         d if d.is_float() => number.as_f64().map(float),
         _ => number.as_i64().map(|n| n.to_string()),
     }
+}
+
+/// A truth value of Python.
+pub(super) fn truth(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
 }
 
 /// A float of Python, which has no literal for what is not finite.

@@ -7,7 +7,7 @@
 use super::line::{At, Line, Refusal, float, literal, name, torch_dtype, tuple};
 use super::{Settings, configuration, ops, quoted};
 use memfit_engine::{Checkpoint, Loss, Mode, OptimizerImpl, Plan, Setting, Stored, Target};
-use memfit_graph::{Problem, TensorId, Value};
+use memfit_graph::{DType, Problem, TensorId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -165,10 +165,10 @@ fn source(setting: &Setting<'_>, id: TensorId) -> Result<String, Refusal> {
     let shape = setting.inferred.shape(id).and_then(|s| s.known());
     let shape = tuple(&shape.ok_or_else(|| format!("the size of {} is not known", tensor.name))?);
     if let (Some(value), false) = (value, matches!(kind, Some(Stored::Parameter | Stored::Frozen))) {
-        let elements: Option<Vec<String>> = value.data.iter().map(|n| literal(n, dtype)).collect();
+        let elements = elements(value, dtype);
         let elements = elements.ok_or_else(|| format!("an element of {} is not known", tensor.name))?;
         let dtype = torch_dtype(dtype)?;
-        return Ok(format!("self.constant({key}, [{}], {shape}, {dtype})", elements.join(", ")));
+        return Ok(format!("self.constant({key}, [{elements}], {shape}, {dtype})"));
     }
     let name = quoted(&tensor.name);
     Ok(match kind {
@@ -176,6 +176,12 @@ fn source(setting: &Setting<'_>, id: TensorId) -> Result<String, Refusal> {
         Some(Stored::Frozen) if dtype.is_float() => format!("self.parameter({key}, {name}, {shape}, False)"),
         _ => format!("self.buffer({key}, {shape}, {})", torch_dtype(dtype)?),
     })
+}
+
+/// The elements of a list of Python, where all are known.
+fn elements(value: &Value, dtype: DType) -> Option<String> {
+    let elements: Option<Vec<String>> = value.data.iter().map(|n| literal(n, dtype)).collect();
+    elements.map(|elements| elements.join(", "))
 }
 
 /// Inputs, the target and the loss as functions.
@@ -189,8 +195,7 @@ fn fed(out: &mut String, setting: &Setting<'_>, plan: &Plan, outputs: &[TensorId
         let dtype = setting.inferred.dtype(*id);
         inputs.push(match setting.inferred.value(*id).filter(|v| v.is_known()) {
             Some(value) => {
-                let elements: Option<Vec<String>> = value.data.iter().map(|n| literal(n, dtype)).collect();
-                let elements = elements.unwrap_or_default().join(", ");
+                let elements = elements(value, dtype).unwrap_or_default();
                 format!("given([{elements}], {shape}, {})", torch_dtype(dtype)?)
             }
             None => format!("random({shape}, {}, {})", torch_dtype(dtype)?, below(setting, *id)),

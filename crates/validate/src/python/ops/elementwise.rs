@@ -8,7 +8,7 @@ use memfit_graph::ops::hard_sigmoid::HardSigmoid;
 use memfit_graph::ops::swish::Swish;
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family { names: FUNCTIONS, rule: function },
+    Family { names: &FUNCTIONS, rule: function },
     Family { names: &["Add", "Sub", "Mul", "Div", "Pow", "Mod"], rule: arithmetic },
     Family {
         names: &[
@@ -36,92 +36,61 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Dropout"], rule: dropout },
 ];
 
-/// Operators of one tensor, and torch's functions for them in the same order.
-const FUNCTIONS: &[&str] = &[
-    "Abs",
-    "Acos",
-    "Acosh",
-    "Asin",
-    "Asinh",
-    "Atan",
-    "Atanh",
-    "Ceil",
-    "Celu",
-    "Cos",
-    "Cosh",
-    "Elu",
-    "Erf",
-    "Exp",
-    "Floor",
-    "Gelu",
-    "com.microsoft.Gelu",
-    "HardSwish",
-    "IsInf",
-    "IsNaN",
-    "LeakyRelu",
-    "Log",
-    "Mish",
-    "Neg",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Selu",
-    "Shrink",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Sinh",
-    "Softplus",
-    "Softsign",
-    "Sqrt",
-    "Tan",
-    "Tanh",
+/// Operators of one tensor, and torch's functions for them.
+const CALLS: [(&str, &str); 38] = [
+    ("Abs", "torch.abs"),
+    ("Acos", "torch.acos"),
+    ("Acosh", "torch.acosh"),
+    ("Asin", "torch.asin"),
+    ("Asinh", "torch.asinh"),
+    ("Atan", "torch.atan"),
+    ("Atanh", "torch.atanh"),
+    ("Ceil", "torch.ceil"),
+    ("Celu", "F.celu"),
+    ("Cos", "torch.cos"),
+    ("Cosh", "torch.cosh"),
+    ("Elu", "F.elu"),
+    ("Erf", "torch.erf"),
+    ("Exp", "torch.exp"),
+    ("Floor", "torch.floor"),
+    ("Gelu", "F.gelu"),
+    ("com.microsoft.Gelu", "F.gelu"),
+    ("HardSwish", "F.hardswish"),
+    ("IsInf", "torch.isinf"),
+    ("IsNaN", "torch.isnan"),
+    ("LeakyRelu", "F.leaky_relu"),
+    ("Log", "torch.log"),
+    ("Mish", "F.mish"),
+    ("Neg", "torch.neg"),
+    ("Reciprocal", "torch.reciprocal"),
+    ("Relu", "F.relu"),
+    ("Round", "torch.round"),
+    ("Selu", "F.selu"),
+    ("Shrink", "F.softshrink"),
+    ("Sigmoid", "torch.sigmoid"),
+    ("Sign", "torch.sign"),
+    ("Sin", "torch.sin"),
+    ("Sinh", "torch.sinh"),
+    ("Softplus", "F.softplus"),
+    ("Softsign", "F.softsign"),
+    ("Sqrt", "torch.sqrt"),
+    ("Tan", "torch.tan"),
+    ("Tanh", "torch.tanh"),
 ];
 
-const CALLS: &[&str] = &[
-    "torch.abs",
-    "torch.acos",
-    "torch.acosh",
-    "torch.asin",
-    "torch.asinh",
-    "torch.atan",
-    "torch.atanh",
-    "torch.ceil",
-    "F.celu",
-    "torch.cos",
-    "torch.cosh",
-    "F.elu",
-    "torch.erf",
-    "torch.exp",
-    "torch.floor",
-    "F.gelu",
-    "F.gelu",
-    "F.hardswish",
-    "torch.isinf",
-    "torch.isnan",
-    "F.leaky_relu",
-    "torch.log",
-    "F.mish",
-    "torch.neg",
-    "torch.reciprocal",
-    "F.relu",
-    "torch.round",
-    "F.selu",
-    "F.softshrink",
-    "torch.sigmoid",
-    "torch.sign",
-    "torch.sin",
-    "torch.sinh",
-    "F.softplus",
-    "F.softsign",
-    "torch.sqrt",
-    "torch.tan",
-    "torch.tanh",
-];
+const FUNCTIONS: [&str; CALLS.len()] = {
+    let mut names = [""; CALLS.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = CALLS[i].0;
+        i += 1;
+    }
+    names
+};
 
 fn function(at: &mut At<'_>) -> Result<(), Refusal> {
-    let place = FUNCTIONS.iter().position(|name| *name == at.node.op.name());
-    let call = place.and_then(|i| CALLS.get(i)).ok_or("an unknown form")?;
+    let name = at.node.op.name();
+    let (_, call) = CALLS.iter().find(|(of, _)| *of == name).ok_or("an unknown form")?;
     let x = at.on_device(0)?;
     at.set(format!("{call}({x})"));
     Ok(())
@@ -244,7 +213,7 @@ mod tests {
     #[test]
     fn every_function_has_a_call() {
         assert_eq!(super::FUNCTIONS.len(), super::CALLS.len());
-        let at = |name: &str| super::CALLS[super::FUNCTIONS.iter().position(|n| *n == name).unwrap()];
+        let at = |name: &str| super::CALLS.iter().find(|(of, _)| *of == name).unwrap().1;
         assert_eq!(
             (at("Relu"), at("Tanh"), at("Gelu"), at("Neg")),
             ("F.relu", "torch.tanh", "F.gelu", "torch.neg")

@@ -1,7 +1,7 @@
 //! Picking by index: Gather, GatherElements, GatherND, Slice, Split, ScatterND, ScatterElements, TopK, OneHot, Trilu.
 
 use super::Family;
-use crate::python::line::{At, Refusal, torch_dtype, tuple};
+use crate::python::line::{At, Refusal, torch_dtype, truth, tuple};
 use memfit_graph::ops::gather::Gather;
 use memfit_graph::ops::gather_elements::{GatherElements, GatherNd};
 use memfit_graph::ops::scatter::{Places, Scatter};
@@ -64,12 +64,12 @@ fn gather_nd(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn slice(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Slice>().cloned().ok_or("an unknown form")?;
+    let op = at.op::<Slice>()?;
     let rank = at.rank(0)?;
     let unknown = "a range that is not known";
-    let starts = op.starts.or_else(|| at.ints(1)).ok_or(unknown)?;
-    let ends = op.ends.or_else(|| at.ints(2)).ok_or(unknown)?;
-    let axes = op.axes.or_else(|| at.ints(3)).unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let starts = op.starts.clone().or_else(|| at.ints(1)).ok_or(unknown)?;
+    let ends = op.ends.clone().or_else(|| at.ints(2)).ok_or(unknown)?;
+    let axes = op.axes.clone().or_else(|| at.ints(3)).unwrap_or_else(|| (0..starts.len() as i64).collect());
     let steps = at.ints(4).unwrap_or_else(|| vec![1; starts.len()]);
     let mut ranges = vec![":".to_owned(); rank];
     let mut turned = Vec::new();
@@ -106,7 +106,7 @@ fn split(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn scatter(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Scatter>().cloned().ok_or("an unknown form")?;
+    let op = at.op::<Scatter>()?;
     let (x, indices, updates) = (at.on_device(0)?, at.on_device(1)?, at.on_device(2)?);
     let written = match (op.places, &*op.reduction) {
         (Places::Elements(axis), "none") => format!("torch.scatter({x}, {axis}, {indices}, {updates})"),
@@ -120,10 +120,10 @@ fn scatter(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn top_k(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<TopK>().copied().ok_or("an unknown form")?;
+    let op = at.op::<TopK>()?;
     let k = op.k.or_else(|| at.number(1).map(|k| k as i64)).ok_or("a count that is not known")?;
     let x = at.on_device(0)?;
-    let largest = if op.largest { "True" } else { "False" };
+    let largest = truth(op.largest);
     at.set_all(format!("torch.topk({x}, {k}, {}, {largest})", op.axis));
     Ok(())
 }

@@ -32,7 +32,7 @@ fn identity(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn transpose(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Transpose>().cloned().ok_or("an unknown form")?;
+    let op = at.op::<Transpose>()?;
     let axes = op.permutation(at.rank(0)?).map_err(|e| e.to_string())?;
     let x = at.on_device(0)?;
     at.set(format!("{x}.permute({})", tuple(&axes)));
@@ -62,9 +62,9 @@ fn tile(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn pad(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Pad>().cloned().ok_or("an unknown form")?;
+    let op = at.op::<Pad>()?;
     let rank = at.rank(0)?;
-    let given = op.pads.or_else(|| at.ints(1)).ok_or("a padding that is not known")?;
+    let given = op.pads.clone().or_else(|| at.ints(1)).ok_or("a padding that is not known")?;
     let axes = match at.id(3) {
         Some(_) => at.ints(3).ok_or("axes that are not known")?,
         None => (0..rank as i64).collect(),
@@ -97,7 +97,7 @@ fn pad(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn depth(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<DepthSpace>().copied().ok_or("an unknown form")?;
+    let op = at.op::<DepthSpace>()?;
     let x = at.on_device(0)?;
     let call = if op.to_space { "F.pixel_shuffle" } else { "F.pixel_unshuffle" };
     at.set(format!("{call}({x}, {})", op.block));

@@ -1,7 +1,7 @@
 //! Norms and attention: the functions of torch that have kernels of their own.
 
 use super::Family;
-use crate::python::line::{At, Refusal, tuple};
+use crate::python::line::{At, Refusal, truth, tuple};
 use memfit_graph::ops::group_norm::GroupNormalization;
 use memfit_graph::ops::layer_norm::LayerNormalization;
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
@@ -25,18 +25,14 @@ fn batch_norm(at: &mut At<'_>) -> Result<(), Refusal> {
         _ => return Err(format!("a batch norm over {rank} axes")),
     };
     let trains = at.trains(1) || at.trains(2);
-    let module = at.module(format!("own(nn.{class}({channels}), {})", python(trains)));
+    let module = at.module(format!("own(nn.{class}({channels}), {})", truth(trains)));
     let x = at.on_device(0)?;
     at.set(format!("{module}({x})"));
     Ok(())
 }
 
-fn python(truth: bool) -> &'static str {
-    if truth { "True" } else { "False" }
-}
-
 fn layer_norm(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<LayerNormalization>().copied().ok_or("an unknown form")?;
+    let op = at.op::<LayerNormalization>()?;
     let shape = at.shape(0)?;
     let axis = at.axis(op.axis, shape.len())?;
     let over = tuple(&shape[axis..]);
@@ -65,7 +61,7 @@ fn composed_rms_norm(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn group_norm(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<GroupNormalization>().copied().ok_or("an unknown form")?;
+    let op = at.op::<GroupNormalization>()?;
     if op.channels_last || op.skip || op.silu {
         return Err("channels last, or fused with its neighbours".into());
     }
@@ -84,7 +80,7 @@ fn attention(at: &mut At<'_>) -> Result<(), Refusal> {
     let rank = at.rank(0)?;
     let heads = |shape: &[u64]| rank.checked_sub(3).and_then(|axis| shape.get(axis).copied());
     let grouped = heads(&at.shape(0)?) != heads(&at.shape(1)?);
-    let causal = python(op.is_causal);
+    let causal = truth(op.is_causal);
     let grouped = if grouped { ", enable_gqa=True" } else { "" };
     at.set(format!("F.scaled_dot_product_attention({q}, {k}, {v}, {mask}, {dropout}, {causal}{grouped})"));
     Ok(())

@@ -1,7 +1,7 @@
 //! Windows over one to three spatial axes: convolutions, pooling, resizing.
 
 use super::Family;
-use crate::python::line::{At, Refusal, tuple};
+use crate::python::line::{At, Refusal, truth, tuple};
 use crate::python::quoted;
 use memfit_graph::ops::conv::Conv;
 use memfit_graph::ops::conv_transpose::ConvTranspose;
@@ -60,7 +60,7 @@ fn moves(window: &Window, kernel: &[u64], input: &[u64], output: &[u64]) -> Resu
 }
 
 fn convolution(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Conv>().cloned().ok_or("an unknown form")?;
+    let op = at.op::<Conv>()?;
     let (input, kernel, output) = (at.shape(0)?, at.shape(1)?, at.output_shape(0)?);
     let (Some(kernel), Some(input), Some(output)) = (kernel.get(2..), input.get(2..), output.get(2..)) else {
         return Err("no spatial axes".into());
@@ -75,7 +75,7 @@ fn convolution(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn transposed(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<ConvTranspose>().cloned().ok_or("an unknown form")?;
+    let op = at.op::<ConvTranspose>()?;
     if op.window.auto_pad != AutoPad::NotSet || op.output_shape.is_some() {
         return Err("an output size that decides the padding".into());
     }
@@ -110,7 +110,7 @@ fn transposed(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn pool(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Pool>().cloned().ok_or("an unknown form")?;
+    let op = at.op::<Pool>()?;
     let kernel = op.window.kernel.clone().unwrap_or_default();
     let (input, output) = (at.shape(0)?, at.output_shape(0)?);
     let (Some(input), Some(output)) = (input.get(2..), output.get(2..)) else {
@@ -121,8 +121,7 @@ fn pool(at: &mut At<'_>) -> Result<(), Refusal> {
     let max = op.kind == PoolKind::Max;
     let fill = if max { ", value=float(\"-inf\")" } else { "" };
     let x = m.before.map_or_else(|| x.clone(), |pads| format!("F.pad({x}, {pads}{fill})"));
-    let (axes, size, ceil) =
-        (kernel.len(), tuple(&kernel), if op.window.ceil_mode { "True" } else { "False" });
+    let (axes, size, ceil) = (kernel.len(), tuple(&kernel), truth(op.window.ceil_mode));
     let (stride, padding, dilation) = (m.stride, m.padding, m.dilation);
     let call = format!("_pool{axes}d({x}, {size}, {stride}, {padding}");
     if !max {
@@ -147,7 +146,7 @@ fn global(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn resize(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Resize>().cloned().ok_or("an unknown form")?;
+    let op = at.op::<Resize>()?;
     let (input, output) = (at.shape(0)?, at.output_shape(0)?);
     if input.len() < 3 || input[..2] != output[..2] {
         return Err("other axes than the spatial ones".into());

@@ -23,7 +23,7 @@ fn matmul(at: &mut At<'_>) -> Result<(), Refusal> {
 
 /// `F.linear` where it is one, so that a bias is added inside of the product.
 fn gemm(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Gemm>().copied().ok_or("an unknown form")?;
+    let op = at.op::<Gemm>()?;
     if op.activation.is_some() {
         return Err("an activation inside of it".into());
     }

@@ -1,13 +1,13 @@
 //! LSTM, GRU and RNN as torch's own modules, which hold their weights as their kernels want them.
 
 use super::Family;
-use crate::python::line::{At, Refusal};
+use crate::python::line::{At, Refusal, truth};
 use memfit_graph::ops::rnn::{Cell, Rnn};
 
 pub(super) const FAMILIES: &[Family] = &[Family { names: &["LSTM", "GRU", "RNN"], rule: recurrent }];
 
 fn recurrent(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Rnn>().copied().ok_or("an unknown form")?;
+    let op = at.op::<Rnn>()?;
     if [4, 7].into_iter().any(|i| at.id(i).is_some()) {
         return Err("lengths or peepholes that are given".into());
     }
@@ -20,9 +20,9 @@ fn recurrent(at: &mut At<'_>) -> Result<(), Refusal> {
     // Y has the state's size last, and so has each state.
     let made = (0..at.node.outputs.len()).find(|j| at.output(*j).is_some()).ok_or("no output")?;
     let hidden = op.hidden.or(at.output_shape(made)?.last().copied()).ok_or("no state")?;
-    let (layers, batch_first) = (op.layers, if op.batch_first { "True" } else { "False" });
-    let both = if op.directions == 2 { "True" } else { "False" };
-    let trains = if at.trains(1) { "True" } else { "False" };
+    let (layers, batch_first) = (op.layers, truth(op.batch_first));
+    let both = truth(op.directions == 2);
+    let trains = truth(at.trains(1));
     let module = at.module(format!(
         "own(nn.{class}({input}, {hidden}, {layers}, batch_first={batch_first}, bidirectional={both}), {trains})"
     ));

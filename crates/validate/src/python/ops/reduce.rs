@@ -1,7 +1,7 @@
 //! Reductions, softmax, cumulative sums, arguments of extremes.
 
 use super::Family;
-use crate::python::line::{At, Refusal, tuple};
+use crate::python::line::{At, Refusal, truth, tuple};
 use memfit_graph::ops::arg_reduce::ArgReduce;
 use memfit_graph::ops::cumulative::Cumulative;
 use memfit_graph::ops::reduce::{Reduce, ReduceKind};
@@ -28,7 +28,7 @@ pub(super) const FAMILIES: &[Family] = &[
 ];
 
 fn reduce(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Reduce>().cloned().ok_or("an unknown form")?;
+    let op = at.op::<Reduce>()?;
     let rank = at.rank(0)?;
     let given = match (&op.axes.listed, at.id(1)) {
         (Some(axes), _) => axes.clone(),
@@ -44,7 +44,7 @@ fn reduce(at: &mut At<'_>) -> Result<(), Refusal> {
         [] => (0..rank).collect(),
         given => given.iter().map(|axis| at.axis(*axis, rank)).collect::<Result<Vec<_>, _>>()?,
     };
-    let keep = if op.axes.keep_dims { "True" } else { "False" };
+    let keep = truth(op.axes.keep_dims);
     let over = tuple(&axes);
     let x = at.on_device(0)?;
     at.set(match op.kind {
@@ -65,7 +65,7 @@ fn reduce(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn softmax(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Softmax>().copied().ok_or("an unknown form")?;
+    let op = at.op::<Softmax>()?;
     let shape = at.shape(0)?;
     let axis = at.axis(op.axis, shape.len())?;
     let x = at.on_device(0)?;
@@ -82,7 +82,7 @@ fn softmax(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn cumulative(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<Cumulative>().copied().ok_or("an unknown form")?;
+    let op = at.op::<Cumulative>()?;
     if op.exclusive || op.reverse {
         return Err("exclusive or from the end".into());
     }
@@ -93,8 +93,8 @@ fn cumulative(at: &mut At<'_>) -> Result<(), Refusal> {
 }
 
 fn arg(at: &mut At<'_>) -> Result<(), Refusal> {
-    let op = at.node.op.downcast::<ArgReduce>().copied().ok_or("an unknown form")?;
-    let keep = if op.keep_dims { "True" } else { "False" };
+    let op = at.op::<ArgReduce>()?;
+    let keep = truth(op.keep_dims);
     let x = at.on_device(0)?;
     let call = if op.min { "argmin" } else { "argmax" };
     at.set(format!("{x}.{call}({}, keepdim={keep})", op.axis));
