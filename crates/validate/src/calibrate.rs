@@ -171,11 +171,8 @@ mod tests {
     use crate::record::Row;
 
     fn record(device: u64, reserved: [u64; 2], peak: [u64; 2]) -> Record {
-        let row = |what: &str, [measured, predicted]: [u64; 2]| Row {
-            what: what.into(),
-            measured_bytes: measured << 20,
-            predicted_bytes: predicted << 20,
-            ..Row::default()
+        let row = |what: &str, [measured, predicted]: [u64; 2]| {
+            Row::new(what, Bytes::mib(measured), Bytes::mib(predicted))
         };
         Record {
             runner: "torch".into(),

@@ -1,8 +1,9 @@
 //! Steps on an NVIDIA card. The driver and NVRTC are loaded when they are asked for; what is missing is said before anything runs.
 
 use crate::measure::{Run, measure};
-use crate::measurement::{Ended, Measurement};
+use crate::measurement::Measurement;
 use crate::pools::Pools;
+use crate::record::Ended;
 use burn_cuda::{Cuda, CudaDevice};
 use cubecl::Runtime;
 use cubecl::cuda::CudaRuntime;
@@ -62,8 +63,7 @@ pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measure
     let client = match std::panic::catch_unwind(|| CudaRuntime::client(&CudaDevice::default())) {
         Ok(client) => client,
         Err(_) => {
-            let message = "the device is busy, or has no memory left for a context".to_owned();
-            let ended = Ended { kind: "failed", layer: String::new(), function: String::new(), message };
+            let ended = Ended::new("failed", "the device is busy, or has no memory left for a context");
             return Measurement { ended: Some(ended), ..Measurement::default() };
         }
     };

@@ -1,8 +1,8 @@
 //! What a framework said of its steps beside the estimate for them.
 
-use crate::measurement::leak;
+use crate::measurement::{PHASES, leak};
 use crate::python::Report;
-use crate::record::{Ended, Layer, Record, Row, Seen};
+use crate::record::{Layer, Record, Row, Seen};
 use memfit_engine::{Category, Estimate, EventKind, Framework, Phase, Timeline};
 use memfit_graph::Bytes;
 use std::collections::BTreeMap;
@@ -85,28 +85,22 @@ pub fn fill(record: &mut Record, report: &Report, estimate: &Estimate, device: O
     (record.driver, record.device_total_bytes) = (report.driver.clone(), report.total_bytes);
     record.steps = report.steps;
     let predicted = figures(estimate);
-    let row = |what: &str, measured: u64, predicted: u64| Row {
-        what: what.into(),
-        measured_bytes: measured,
-        predicted_bytes: predicted,
-        ..Row::default()
-    };
+    let measured = |what: &str| report.bytes.get(what).map(|bytes| Bytes(*bytes));
     for what in ROWS {
-        if let (Some(measured), Some(predicted)) = (report.bytes.get(what), predicted.get(what)) {
-            record.rows.push(row(what, *measured, *predicted));
+        if let (Some(measured), Some(predicted)) = (measured(what), predicted.get(what)) {
+            record.rows.push(Row::new(what, measured, Bytes(*predicted)));
         }
     }
-    let phases = ["before", "forward", "backward", "optimizer_step"].iter();
-    let highest = phases.filter_map(|what| report.bytes.get(*what)).max().filter(|_| report.bytes.len() > 1);
-    let peak = report.bytes.get("peak").or(highest.filter(|_| report.bytes.contains_key("forward")));
-    record.rows.extend(peak.map(|bytes| row("peak", *bytes, estimate.peak.allocated.0)));
-    let reserved = report.bytes.get("reserved").filter(|bytes| **bytes > 0);
-    record.rows.extend(reserved.map(|bytes| row("reserved", *bytes, estimate.peak.reserved.0)));
+    let highest = |_| ["before"].into_iter().chain(PHASES).filter_map(measured).max();
+    let peak = measured("peak").or_else(|| measured("forward").and_then(highest));
+    record.rows.extend(peak.map(|bytes| Row::new("peak", bytes, estimate.peak.allocated)));
+    let reserved = measured("reserved").filter(|bytes| *bytes > Bytes::ZERO);
+    record.rows.extend(reserved.map(|bytes| Row::new("reserved", bytes, estimate.peak.reserved)));
     if let Some(bytes) = device {
         record.rows.push(Row {
             low_bytes: Some(estimate.peak.device_low.0),
             high_bytes: Some(estimate.peak.device_high.0),
-            ..row("device", bytes.0, estimate.peak.device.0)
+            ..Row::new("device", bytes, estimate.peak.device)
         });
     }
     if !report.saved.is_empty() {
@@ -126,13 +120,8 @@ pub fn fill(record: &mut Record, report: &Report, estimate: &Estimate, device: O
     record.after_step_bytes.clone_from(&report.after_step_bytes);
     record.leak_bytes = leak(&report.after_step_bytes);
     record.losses.clone_from(&report.losses);
-    for (name, key) in [
-        ("start", "start"),
-        ("first kernel", "first_kernel"),
-        ("model", "model"),
-        ("first step", "first_step"),
-    ] {
-        if let Some(Some(moment)) = report.context.get(key) {
+    for name in ["start", "first kernel", "model", "first step"] {
+        if let Some(Some(moment)) = report.context.get(&name.replace(' ', "_")) {
             record.driver_view.push(Seen {
                 moment: name.into(),
                 device_bytes: moment.used_bytes,
@@ -141,15 +130,10 @@ pub fn fill(record: &mut Record, report: &Report, estimate: &Estimate, device: O
         }
     }
     if let Some(bytes) = device {
-        let reserved_bytes = reserved.copied();
+        let reserved_bytes = reserved.map(|bytes| bytes.0);
         record.driver_view.push(Seen { moment: "highest".into(), device_bytes: bytes.0, reserved_bytes });
     }
-    record.ended = report.ended.as_ref().map(|e| Ended {
-        kind: e.kind.clone(),
-        layer: e.layer.clone(),
-        function: e.function.clone(),
-        message: e.message.clone(),
-    });
+    record.ended.clone_from(&report.ended);
     if report.counted {
         record.notes.push(
             "no CUDA on this host, so PyTorch reports no device memory: tensors were counted where its dispatcher makes them, \

@@ -1,9 +1,9 @@
 //! Runs steps and asks the device between functions.
 
 use crate::driver::Sampler;
-use crate::measurement::{Ended, Measurement, Usage};
+use crate::measurement::{Measurement, Usage};
 use crate::probe::observe;
-use crate::record::Seen;
+use crate::record::{Ended, Seen};
 use crate::step::{Moment, Stopped, Trainer};
 use burn_backend::tensor::Device;
 use burn_backend::{Backend, FloatDType};
@@ -153,7 +153,7 @@ fn steps<B: Backend, M: Meter>(
     for step in 0..run.steps {
         if run.interrupted.load(Ordering::Relaxed) {
             let message = "ended by the user".to_owned();
-            m.ended = Some(Ended { kind: "interrupted", ..ended(program, gauge, "", message) });
+            m.ended = Some(Ended { kind: "interrupted".into(), ..ended(program, gauge, "", message) });
             break;
         }
         {
@@ -223,7 +223,7 @@ fn ended<M: Meter>(program: &Program, gauge: &Rc<RefCell<Gauge<M>>>, call: &str,
     let layer = program.layers.get(layer as usize).map_or(String::new(), |l| l.to_string());
     let function = if call.is_empty() { format!("{phase:?}").to_lowercase() } else { call.to_owned() };
     let kind = if is_out_of_memory(&message) { "out-of-memory" } else { "failed" };
-    Ended { kind, layer, function, message }
+    Ended { kind: kind.into(), layer, function, message }
 }
 
 /// How wgpu, cubecl and CUDA say it.

@@ -1,7 +1,7 @@
 //! What was measured of steps on Burn, apart from what was predicted, and the two side by side as a [`Record`].
 
-use crate::record::{self, Record, Row, Seen};
-use memfit_engine::frameworks::burn::{Prediction, Program};
+use crate::record::{Ended, Layer, Record, Row, Seen};
+use memfit_engine::frameworks::burn::Prediction;
 use memfit_graph::Bytes;
 
 /// The names of the phases, in the order of [`Measurement::phases`].
@@ -14,19 +14,6 @@ pub struct Usage {
     pub in_use: Bytes,
     /// Bytes that pools hold.
     pub reserved: Bytes,
-}
-
-/// Why steps ended early.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// `out-of-memory`, `failed` or `interrupted`.
-    pub kind: &'static str,
-    /// The layer, where it was in one.
-    pub layer: String,
-    /// The function of Burn.
-    pub function: String,
-    /// What was said.
-    pub message: String,
 }
 
 /// What training steps held. Bytes are over what was held before the model was made.
@@ -79,8 +66,6 @@ pub struct Comparison<'a> {
     pub predicted: &'a Prediction,
     /// What the pools were predicted to hold.
     pub reserved: Option<Bytes>,
-    /// The program, for its layers.
-    pub program: &'a Program,
 }
 
 /// Predicted less measured, in per cent of the measured; none where nothing was measured.
@@ -92,24 +77,17 @@ impl Comparison<'_> {
     /// Fills a record with all that was measured and predicted.
     pub fn fill(&self, record: &mut Record) {
         let (m, p) = (self.measured, self.predicted);
-        record.runner = "burn".into();
         (record.backend, record.device) = (m.backend.clone(), m.device.clone());
         record.steps = m.steps;
-        let row = |what: &str, measured: Bytes, predicted: Bytes| Row {
-            what: what.into(),
-            measured_bytes: measured.0,
-            predicted_bytes: predicted.0,
-            ..Row::default()
-        };
-        record.rows.push(row("before", m.before.in_use, p.steady));
+        record.rows.push(Row::new("before", m.before.in_use, p.steady));
         let phases = PHASES.iter().zip(m.phases).zip(p.phases);
-        record.rows.extend(phases.map(|((what, m), p)| row(what, m, p)));
-        record.rows.push(row("peak", m.peak(), p.between));
-        record.rows.extend(self.reserved.map(|reserved| row("reserved", m.reserved, reserved)));
+        record.rows.extend(phases.map(|((what, m), p)| Row::new(what, m, p)));
+        record.rows.push(Row::new("peak", m.peak(), p.between));
+        record.rows.extend(self.reserved.map(|reserved| Row::new("reserved", m.reserved, reserved)));
         record.layers_are = "highest".into();
         let layers = m.layers.iter().zip(&p.layers);
         record.layers = layers
-            .map(|((name, measured), predicted)| record::Layer {
+            .map(|((name, measured), predicted)| Layer {
                 name: name.clone(),
                 measured_bytes: measured.0,
                 predicted_bytes: predicted.0,
@@ -119,12 +97,7 @@ impl Comparison<'_> {
         record.leak_bytes = leak(&record.after_step_bytes);
         record.driver_view.clone_from(&m.driver_view);
         record.losses = m.losses.iter().map(|x| x.is_finite().then_some(*x)).collect();
-        record.ended = m.ended.as_ref().map(|e| record::Ended {
-            kind: e.kind.into(),
-            layer: e.layer.clone(),
-            function: e.function.clone(),
-            message: e.message.clone(),
-        });
+        record.ended.clone_from(&m.ended);
     }
 }
 

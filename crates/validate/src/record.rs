@@ -93,6 +93,17 @@ pub struct Row {
 }
 
 impl Row {
+    /// A figure without a range.
+    pub fn new(what: &str, measured: Bytes, predicted: Bytes) -> Row {
+        Row {
+            what: what.into(),
+            measured_bytes: measured.0,
+            predicted_bytes: predicted.0,
+            low_bytes: None,
+            high_bytes: None,
+        }
+    }
+
     /// Predicted less measured, in per cent of the measured; none where nothing was measured.
     pub fn error_percent(&self) -> Option<f64> {
         error_percent(Bytes(self.measured_bytes), Bytes(self.predicted_bytes))
@@ -148,6 +159,11 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// Outside of any layer.
+    pub fn new(kind: &str, message: impl Into<String>) -> Ended {
+        Ended { kind: kind.into(), message: message.into(), ..Ended::default() }
+    }
+
     /// Whether the run would end in the same way again: it is a result.
     pub fn is_final(&self) -> bool {
         self.kind == "out-of-memory"

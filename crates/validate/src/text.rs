@@ -96,20 +96,18 @@ mod tests {
 
     #[test]
     fn a_record_reads_as_a_table() {
-        let row = |what: &str, measured, predicted| Row {
-            what: what.into(),
-            measured_bytes: measured,
-            predicted_bytes: predicted,
-            ..Row::default()
-        };
         let record = Record {
             framework: "torch 2".into(),
             device: "a card".into(),
             backend: "cuda".into(),
             steps: 2,
             rows: vec![
-                row("before", 1 << 20, 1 << 20),
-                Row { low_bytes: Some(0), high_bytes: Some(1), ..row("device", 1 << 30, 1 << 29) },
+                Row::new("before", Bytes(1 << 20), Bytes(1 << 20)),
+                Row {
+                    low_bytes: Some(0),
+                    high_bytes: Some(1),
+                    ..Row::new("device", Bytes(1 << 30), Bytes(1 << 29))
+                },
             ],
             leak_bytes: Some(512),
             ended: Some(Ended { kind: "out-of-memory".into(), layer: "head".into(), ..Ended::default() }),

@@ -1,8 +1,9 @@
 //! Steps on wgpu: Vulkan, Metal or DirectX 12, and Mesa's lavapipe, which is a Vulkan device without a card.
 
 use crate::measure::{Run, measure};
-use crate::measurement::{Ended, Measurement};
+use crate::measurement::Measurement;
 use crate::pools::Pools;
+use crate::record::Ended;
 use burn_backend::Backend;
 use burn_wgpu::{Wgpu, WgpuDevice, WgpuRuntime};
 use cubecl::Runtime;
@@ -21,8 +22,7 @@ pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measure
     let client = match std::panic::catch_unwind(|| WgpuRuntime::client(&device)) {
         Ok(client) => client,
         Err(_) => {
-            let message = "no Vulkan, Metal or DirectX 12 device was found".to_owned();
-            let ended = Ended { kind: "failed", layer: String::new(), function: String::new(), message };
+            let ended = Ended::new("failed", "no Vulkan, Metal or DirectX 12 device was found");
             return Measurement { ended: Some(ended), ..Measurement::default() };
         }
     };

@@ -75,8 +75,7 @@ mod real {
         output::progress("");
         let config = backends::pools(backend);
         let reserved = config.and_then(|config| prediction.reserved(config));
-        let comparison =
-            Comparison { measured: &measurement, predicted: &prediction, reserved, program: &program };
+        let comparison = Comparison { measured: &measurement, predicted: &prediction, reserved };
         comparison.fill(&mut asked.record);
         asked.record.pools =
             config.map(|c| Pools { max_page_bytes: c.max_page.0, alignment_bytes: c.alignment });

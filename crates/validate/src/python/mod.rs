@@ -11,7 +11,7 @@ mod report;
 pub mod torch;
 
 pub use ops::names as torch_operators;
-pub use report::{Ended, Moment, Report, Said, read};
+pub use report::{Moment, Report, Said, read};
 
 use memfit_engine::{Plan, Precision};
 use memfit_graph::DType;

@@ -1,5 +1,6 @@
 //! What a harness prints: progress, what is missing, and at the end all that it measured.
 
+use crate::record::Ended;
 use memfit_graph::Bytes;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -45,19 +46,6 @@ pub struct Moment {
     pub used_bytes: u64,
     /// What the framework's allocator holds.
     pub reserved_bytes: u64,
-}
-
-/// Why steps ended early.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Ended {
-    /// `out-of-memory`, `failed` or `interrupted`.
-    pub kind: String,
-    /// What the framework said.
-    pub message: String,
-    /// The layer, where it was in one.
-    pub layer: String,
-    /// The phase.
-    pub function: String,
 }
 
 /// One line.
