@@ -1,7 +1,7 @@
 //! This program once more, as a process of its own: a fresh context, and a crash that stays there.
 
 use super::Failure;
-use memfit_validate::record::{Ended, Record};
+use memfit_validate::record::Record;
 use std::process::{Command, Stdio};
 
 /// How a run ended.
@@ -33,9 +33,4 @@ pub(super) fn run(words: &[String]) -> Result<Ran, Failure> {
         Some(2) => Ran::Refused(said),
         _ => Ran::Crashed(format!("{} {said}", done.status).trim().to_owned()),
     })
-}
-
-/// What is recorded of a crash.
-pub(super) fn crashed(message: String) -> Ended {
-    Ended { kind: "crashed".into(), message, ..Ended::default() }
 }

@@ -95,6 +95,11 @@ fn framework(runner: Runner) -> Framework {
     }
 }
 
+/// The model's file without its folders.
+fn file_name(args: &ValidateArgs) -> String {
+    args.model.file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
 /// Reads the model and makes the plan.
 fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
     let framework = framework(args.runner);
@@ -108,15 +113,13 @@ fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
     }
     let ready = load::load(&args.model)?.bind(&args.model.sizes)?;
     let inferred = infer(ready.model.graph(), &ready.binding).map_err(|problems| ready.failure(problems))?;
-    let file =
-        args.model.file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let record = Record {
         schema_version: SCHEMA_VERSION,
         tool: format!("memfit {}", env!("CARGO_PKG_VERSION")),
         runner: args.runner.name().into(),
-        model: ModelId { file, structure: memfit_report::fingerprint(ready.model.graph()) },
+        model: ModelId { file: file_name(args), structure: memfit_report::fingerprint(ready.model.graph()) },
         plan: memfit_report::json::plan_value(&plan, inferred.batch),
-        sizes: ready.binding.symbols.iter().map(|(name, size)| (name.clone(), *size)).collect(),
+        sizes: ready.binding.symbols.clone(),
         ..Record::default()
     };
     Ok(Asked { ready, plan, record })

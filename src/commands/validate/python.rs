@@ -60,12 +60,10 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Record, Failure> {
     let estimate = estimate.map_err(|problems| asked.ready.failure(problems))?;
     let on_device = (report.backend == "cuda").then_some(device).flatten();
     framework::fill(&mut asked.record, &report, &estimate, on_device);
-    if report.parameters > 0 {
-        let known = estimate.model.parameters_trainable + estimate.model.parameters_frozen;
-        if args.runner == Runner::Torch && known != report.parameters {
-            let message = format!("the module has {} parameters, the estimate {known}", report.parameters);
-            asked.record.notes.push(message);
-        }
+    let known = estimate.model.parameters_trainable + estimate.model.parameters_frozen;
+    if args.runner == Runner::Torch && report.parameters > 0 && known != report.parameters {
+        let message = format!("the module has {} parameters, the estimate {known}", report.parameters);
+        asked.record.notes.push(message);
     }
     Ok(asked.record)
 }

@@ -48,6 +48,12 @@ struct Try {
     peak_bytes: Option<u64>,
 }
 
+impl Try {
+    fn outcome(&self) -> Outcome {
+        if self.ran { Outcome::Ran } else { Outcome::OutOfMemory }
+    }
+}
+
 impl Search {
     fn is_of(&self, other: &Search) -> bool {
         let key = |s: &Search| {
@@ -71,11 +77,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
         Runner::Burn => burn::largest(args)?,
         Runner::Torch | Runner::Keras => python::largest(args)?,
     };
-    let known: Vec<(u64, Outcome)> = state
-        .tried
-        .iter()
-        .map(|t| (t.batch_size, if t.ran { Outcome::Ran } else { Outcome::OutOfMemory }))
-        .collect();
+    let known: Vec<(u64, Outcome)> = state.tried.iter().map(|t| (t.batch_size, t.outcome())).collect();
     let begin = Instant::now();
     let limit = Duration::from_secs(args.search_seconds);
     let go_on = || !INTERRUPTED.load(Ordering::Relaxed) && begin.elapsed() < limit;
@@ -86,7 +88,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
         let left = limit.saturating_sub(begin.elapsed()).as_secs();
         output::progress(&format!("batch {batch}, at most {left} s left"));
         let tried = attempt(&words, batch)?;
-        let outcome = if tried.ran { Outcome::Ran } else { Outcome::OutOfMemory };
+        let outcome = tried.outcome();
         state.tried.push(tried);
         if let Some(path) = &args.record {
             write(path, &json(&state))?;

@@ -19,7 +19,7 @@ use crate::args::{self, Format, ValidateArgs};
 use crate::failure::Failure;
 use crate::table::flag;
 use crate::{Finding, output};
-use memfit_validate::record::{self, Record};
+use memfit_validate::record::{self, Ended, Record};
 use serde::Deserialize;
 use std::io::Write;
 use std::path::Path;
@@ -58,15 +58,13 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
     }
     let described = super::describe(args)?;
     let (mut ran, mut skipped, mut failed) = (0_usize, 0_usize, Vec::new());
-    for (i, words) in runs.iter().enumerate() {
+    for (i, (words, typed)) in runs.iter().enumerate() {
         if INTERRUPTED.load(Ordering::Relaxed) {
             break;
         }
-        let typed = args::validate(words.iter().cloned()).map_err(|e| usage(path, &e))?;
-        let name =
-            typed.model.file.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+        let name = super::file_name(typed);
         output::progress(&format!("{} of {}: {name}", i + 1, runs.len()));
-        let known = match asked(&typed) {
+        let known = match asked(typed) {
             Ok(asked) => Record {
                 framework: described.framework.clone(),
                 backend: described.backend.clone(),
@@ -84,7 +82,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
         }
         let record = match child::run(words)? {
             Ran::Record(record) => *record,
-            Ran::Crashed(message) => Record { ended: Some(child::crashed(message)), ..known },
+            Ran::Crashed(message) => Record { ended: Some(Ended::new("crashed", message)), ..known },
             Ran::Refused(message) => {
                 failed.push(format!("{name}: {message}"));
                 continue;
@@ -126,8 +124,8 @@ fn common(args: &ValidateArgs) -> Vec<String> {
     words
 }
 
-/// The words of each run, in the file's order.
-fn runs(text: &str, path: &Path, common: &[String]) -> Result<Vec<Vec<String>>, Failure> {
+/// The words of each run and what they mean, in the file's order. What is wrong with one is told before the first is run.
+fn runs(text: &str, path: &Path, common: &[String]) -> Result<Vec<(Vec<String>, ValidateArgs)>, Failure> {
     let about = path.display().to_string();
     let failure = |message: String| Failure::new(&about, message);
     let file: File = toml::from_str(text)
@@ -167,11 +165,11 @@ fn runs(text: &str, path: &Path, common: &[String]) -> Result<Vec<Vec<String>>, 
         let head = ["validate".to_owned(), file];
         runs.extend(every.iter().map(|words| [&head[..], words, &rest, common].concat()));
     }
-    // What is wrong with one is told before the first is run.
-    for words in &runs {
-        args::validate(words.iter().cloned()).map_err(|e| usage(path, &e))?;
-    }
-    Ok(runs)
+    let typed = |words: Vec<String>| {
+        let typed = args::validate(words.iter().cloned()).map_err(|e| usage(path, &e))?;
+        Ok((words, typed))
+    };
+    runs.into_iter().map(typed).collect()
 }
 
 fn usage(path: &Path, error: &clap::Error) -> Failure {
@@ -223,7 +221,7 @@ mod tests {
         let text = "version = 1\n[defaults]\nsteps = 2\n[[run]]\nmodel = \"a.onnx\"\nbatch_sizes = [4, 8]\noptimizers = [\"sgd\", \"adam\"]\n\
                     [[run]]\nmodel = \"b.onnx\"\nset = [\"seq=64\"]\nsteps = 3\n";
         let runs = runs(text, Path::new("models/suite.toml"), &[]).unwrap();
-        let lines: Vec<String> = runs.iter().map(|words| words.join(" ")).collect();
+        let lines: Vec<String> = runs.iter().map(|(words, _)| words.join(" ")).collect();
         assert_eq!(
             lines,
             [
