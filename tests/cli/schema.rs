@@ -1,10 +1,17 @@
-//! Checks a document against the part of JSON Schema that `docs/estimate.schema.json` uses. Unlike the schema itself it
+//! Checks a document against the part of JSON Schema that `docs/*.schema.json` use. Unlike the schema itself it
 //! also refuses keys that the schema does not describe: a key is not documented by being tolerated.
 
 use serde_json::Value;
 
+/// Everything in which a document differs from `docs/{name}.schema.json`, by path.
+pub(crate) fn of(name: &str, document: &Value) -> Vec<String> {
+    let path = format!("{}/docs/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
+    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    problems(&schema, &schema, document, "")
+}
+
 /// Everything in which `value` differs from `schema`, by path.
-pub(crate) fn problems(root: &Value, schema: &Value, value: &Value, path: &str) -> Vec<String> {
+fn problems(root: &Value, schema: &Value, value: &Value, path: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut wrong = |what: String| found.push(format!("{path}: {what}"));
     let Some(keywords) = schema.as_object() else { return vec![format!("{path}: no schema")] };

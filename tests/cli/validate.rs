@@ -2,8 +2,7 @@
 //! without one: it reads the program that memfit wrote and answers for it.
 #![cfg(unix)]
 
-use crate::schema::problems;
-use crate::{Run, command, file, memfit};
+use crate::{Run, command, file, memfit, schema};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -48,9 +47,7 @@ fn starts(name: &str) -> usize {
 }
 
 fn described(json: &Value, schema: &str) {
-    let path = format!("{}/docs/{schema}.schema.json", env!("CARGO_MANIFEST_DIR"));
-    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let found = problems(&schema, &schema, json, "");
+    let found = schema::of(schema, json);
     assert!(found.is_empty(), "{found:#?}");
 }
 
