@@ -5,12 +5,12 @@ use super::summary::{markdown, share};
 use anyhow::{Context, Result, anyhow};
 use memfit_engine::allocators::CubeclConfig;
 use memfit_engine::frameworks::burn::{self, Backend};
-use memfit_engine::{Framework, Loss, Mode, Model, OptimizerImpl, Plan, Precision};
-use memfit_graph::{Binding, Bytes, infer};
+use memfit_engine::{Framework, Model, Plan};
+use memfit_graph::{Binding, Bytes, Problem, infer};
 use memfit_validate::framework::figures;
 use memfit_validate::measurement::error_percent;
 use memfit_validate::record::{self, Pools, Record};
-use serde_json::Value;
+use memfit_wasm::{Asked, read_request};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -51,13 +51,8 @@ pub(super) fn section() -> Result<Option<String>> {
 }
 
 fn line(record: &Record) -> Result<Vec<String>> {
-    let plan = plan(&record.plan)?;
-    let batch = record.plan["batch_size"].as_u64();
-    let binding = Binding {
-        batch,
-        symbols: record.sizes.iter().map(|(name, size)| (name.clone(), *size)).collect(),
-        ..Binding::default()
-    };
+    let Asked { plan, binding, .. } = read_request(&record.plan.to_string()).map_err(problem)?;
+    let binding = Binding { symbols: record.sizes.clone(), ..binding };
     let model =
         load(&crate::root().join("models").join(&record.model.file)).map_err(|why| anyhow!("{why}"))?;
     let predicted = match plan.framework {
@@ -77,8 +72,12 @@ fn line(record: &Record) -> Result<Vec<String>> {
     let precision = record.plan["precision"].as_str().unwrap_or_default();
     let words = format!("{precision} {}", plan.optimizer);
     let name = record.model.file.clone();
-    let batch = batch.map_or_else(String::new, |b| b.to_string());
+    let batch = binding.batch.map_or_else(String::new, |b| b.to_string());
     Ok([&[name, batch, words][..], &pair("peak"), &pair("reserved")].concat())
+}
+
+fn problem(problems: Vec<Problem>) -> anyhow::Error {
+    anyhow!("{}", problems.first().map(ToString::to_string).unwrap_or_default())
 }
 
 /// As [`figures`], for the backend's own sizes of elements and pools.
@@ -88,9 +87,6 @@ fn on_burn(
     plan: &Plan,
     record: &Record,
 ) -> Result<BTreeMap<&'static str, u64>> {
-    let problem = |problems: Vec<memfit_graph::Problem>| {
-        anyhow!("{}", problems.first().map(ToString::to_string).unwrap_or_default())
-    };
     let backend = match &*record.backend {
         "wgpu" => Backend::WGPU,
         "cuda" => Backend::CUDA,
@@ -107,48 +103,4 @@ fn on_burn(
         found.extend(p.reserved(config).map(|bytes| ("reserved", bytes.0)));
     }
     Ok(found)
-}
-
-/// What of a record's plan changes a step.
-fn plan(value: &Value) -> Result<Plan> {
-    let word = |key: &str| value[key].as_str().unwrap_or_default();
-    let unknown = |key: &str| anyhow!("the plan's {key} is `{}`", word(key));
-    let framework = match word("framework") {
-        "pytorch" => Framework::Pytorch,
-        "tensorflow" => Framework::Tensorflow,
-        "burn" => Framework::Burn,
-        _ => return Err(unknown("framework")),
-    };
-    let precision = match word("precision") {
-        "fp32" => Precision::Fp32,
-        "mixed-fp16" => Precision::MixedFp16,
-        "mixed-bf16" => Precision::MixedBf16,
-        "fp16" => Precision::Fp16,
-        "bf16" => Precision::Bf16,
-        _ => return Err(unknown("precision")),
-    };
-    let loss = match word("loss") {
-        "cross-entropy" => Loss::CrossEntropy,
-        "mse" => Loss::Mse,
-        "bce" => Loss::Bce,
-        "none" => Loss::None,
-        _ => Loss::Auto,
-    };
-    let optimizer_impl = match word("optimizer_impl") {
-        "fused" => OptimizerImpl::Fused,
-        "loop" => OptimizerImpl::Loop,
-        _ => OptimizerImpl::Foreach,
-    };
-    Ok(Plan {
-        framework,
-        precision,
-        loss,
-        optimizer_impl,
-        mode: if word("mode") == "infer" { Mode::Infer } else { Mode::Train },
-        optimizer: word("optimizer").into(),
-        accumulate: value["accumulate"].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(1),
-        weight_decay: value["weight_decay"].as_bool().unwrap_or(false),
-        xla: value["xla"].as_bool().unwrap_or(false),
-        ..Plan::default()
-    })
 }
