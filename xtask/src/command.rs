@@ -67,3 +67,12 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
+
+/// Asks Debian's and Ubuntu's installer, which only an administrator may. Whether it worked shows in what is found then.
+pub(crate) fn apt(packages: &[&str]) {
+    println!("installing {}", packages.join(" and "));
+    let mut update = program("apt-get");
+    let _ = succeeds(update.args(["update", "--quiet"]));
+    let mut install = program("apt-get");
+    let _ = succeeds(install.args(["install", "--quiet", "--yes", "--no-install-recommends"]).args(packages));
+}

@@ -1,6 +1,6 @@
 //! Real steps on Mesa's lavapipe, a Vulkan device that is the processor: what Burn's pools hold there is compared with what is predicted.
 
-use crate::command::{cargo, output, program, root, shown, succeeds};
+use crate::command::{apt, cargo, output, program, root, shown, succeeds};
 use anyhow::Result;
 use std::path::PathBuf;
 
@@ -39,9 +39,6 @@ fn install() -> Option<PathBuf> {
     if !root || !std::path::Path::new("/usr/bin/apt-get").exists() {
         return None;
     }
-    println!("installing mesa-vulkan-drivers");
-    let packages = ["install", "-y", "--no-install-recommends", "mesa-vulkan-drivers", "libvulkan1"];
-    let _ = succeeds(program("apt-get").arg("update"));
-    let installed = succeeds(program("apt-get").args(packages)).unwrap_or(false);
-    installed.then(driver).flatten()
+    apt(&["mesa-vulkan-drivers", "libvulkan1"]);
+    driver()
 }

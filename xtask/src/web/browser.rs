@@ -1,7 +1,7 @@
 //! What the tests in a browser need: Node, a Chromium, and three packages of npm. Each is looked for first and installed where it
 //! is missing and can be had; a machine where it cannot is told so.
 
-use crate::command::{program, root, succeeds};
+use crate::command::{apt, program, root, succeeds};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
@@ -92,15 +92,6 @@ fn modules() -> Result<PathBuf> {
     }
     std::fs::write(note, wanted)?;
     Ok(modules)
-}
-
-/// Asks Debian's and Ubuntu's installer, which only an administrator may. Whether it worked shows in what is found then.
-fn apt(packages: &[&str]) {
-    println!("installing {}", packages.join(" and "));
-    let mut update = program("apt-get");
-    let _ = succeeds(update.args(["update", "--quiet"]));
-    let mut install = program("apt-get");
-    let _ = succeeds(install.args(["install", "--quiet", "--yes", "--no-install-recommends"]).args(packages));
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {
