@@ -42,7 +42,7 @@ def record(name, sizes, share, count):
 
     with tf.device("CPU:0"):
         while len(events) < count:
-            if not live or draw.random() < share and sum(live.values()) < 600 * MIB:
+            if not live or draw.random() < share and sum(size for size, _ in live.values()) < 600 * MIB:
                 size = draw.choice(sizes) if sizes else int(2 ** draw.uniform(0, 24))
                 shape = tf.constant([size], tf.int32)
                 tell(4)
@@ -50,18 +50,14 @@ def record(name, sizes, share, count):
                 at = len(events)
                 tensor = tf.raw_ops.Empty(shape=shape, dtype=tf.int8)
                 tell(size)
-                live[at] = size
-                TENSORS[at] = tensor
+                live[at] = size, tensor
                 del shape, tensor
                 tell(-1 - of_shape)
             else:
                 at = draw.choice(sorted(live))
-                del live[at], TENSORS[at]
+                del live[at]
                 tell(-1 - at)
     return {"name": name, "events": events, "told": told}
-
-
-TENSORS = {}
 
 
 def main():
