@@ -284,8 +284,7 @@ impl Scan {
         {
             self.reading(number, reading);
         }
-        let message = if class.families == 0 { None } else { families::parse(line, class.families) };
-        let Some(mut message) = message else {
+        let Some(mut message) = families::parse(line, class.families) else {
             self.continues(number, line);
             return None;
         };

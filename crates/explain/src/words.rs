@@ -1,8 +1,8 @@
 //! What a line may be, told from its bytes alone and quickly.
 //!
 //! Three steps, each for what the one before lets through. A search of short pieces of words (`PIECES`, found many bytes at once)
-//! skips what no family speaks of. The shape of a line, which is the line without its numbers, says whether such a line was judged
-//! before: logs print the same few shapes over and over. And one automaton of all words judges a shape that is new.
+//! skips what no family speaks of. The shape of a line ([`crate::shapes`]) says whether such a line was judged before. And one
+//! automaton of all words judges a shape that is new.
 
 use crate::context;
 use crate::families::FAMILIES;
@@ -11,7 +11,6 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, Span};
 
 /// Every needle of a family and every sign of a reading contains one of these.
 const PIECES: &[&str] = &[
-    "emory",
     "mem",
     "MEM",
     "OOM",
@@ -43,7 +42,6 @@ const PIECES: &[&str] = &[
     "to initialize",
     "NVML_SUCC",
     "BufferCallback",
-    "MemoryAll",
     "of mem",
     "Of Mem",
     "available RAM",
@@ -172,34 +170,6 @@ impl Words {
         }
     }
 
-    /// The shape of a line: the same for lines that differ in numbers only.
-    pub(crate) fn shape(line: &[u8]) -> u64 {
-        let mut sum = 1u64;
-        let mut before = 0usize;
-        for &byte in line {
-            let this = usize::from(FOLD[usize::from(byte)]);
-            sum += u64::from(PAIRS[before << 7 | this]);
-            before = this;
-        }
-        sum
-    }
-
-    /// Which numbers of a line may be those of a needle, and where among its numbers: with its shape, all that a verdict rests on.
-    pub(crate) fn numbers(line: &[u8]) -> u64 {
-        let (mut sum, mut value, mut place) = (0u64, None, 0u64);
-        for &byte in line.iter().chain(b" ") {
-            if byte.is_ascii_digit() {
-                value = Some(value.unwrap_or(0u64).saturating_mul(10).saturating_add(u64::from(byte - b'0')));
-            } else if let Some(number) = value.take() {
-                place += 1;
-                if [2, 9, 137].contains(&number) {
-                    sum = sum.wrapping_add(mixed(place << 32 | number));
-                }
-            }
-        }
-        sum
-    }
-
     /// Judges a line.
     pub(crate) fn judge(&self, line: &[u8]) -> Class {
         let mut class = Class::default();
@@ -233,41 +203,10 @@ impl Words {
     }
 }
 
-/// Bytes as shapes see them: all digits alike, all that is not ASCII alike.
-const FOLD: [u8; 256] = {
-    let mut fold = [127u8; 256];
-    let mut byte = 0;
-    while byte < 127 {
-        let digit = byte >= b'0' as usize && byte <= b'9' as usize;
-        fold[byte] = if digit { b'0' } else { byte as u8 };
-        byte += 1;
-    }
-    fold
-};
-
-/// What a pair of bytes adds to a shape: nothing inside of a number.
-static PAIRS: [u32; 1 << 14] = {
-    let mut pairs = [0u32; 1 << 14];
-    let mut pair = 0;
-    while pair < pairs.len() {
-        let zero = b'0' as usize;
-        pairs[pair] = if pair == zero << 7 | zero { 0 } else { (mixed(pair as u64) >> 32) as u32 };
-        pair += 1;
-    }
-    pairs
-};
-
-/// A number without a pattern, from one that has (the finaliser of splitmix64).
-const fn mixed(n: u64) -> u64 {
-    let n = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    n ^ (n >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shapes::numbers;
 
     #[test]
     fn every_needle_contains_a_piece_and_words_before_its_number() {
@@ -276,17 +215,9 @@ mod tests {
             assert!(PIECES.iter().any(|piece| needle.contains(piece)), "{needle}");
             let number = needle.chars().any(|c| c.is_ascii_digit()) && !needle.contains('%');
             assert!(!number || NUMBERS.iter().any(|words| needle.contains(words)), "{needle}");
-            assert!(!number || Words::numbers(needle.as_bytes()) != 0, "{needle}");
+            assert!(!number || numbers(needle.as_bytes()) != 0, "{needle}");
         }
         assert!(FAMILIES.len() <= 8);
-    }
-
-    #[test]
-    fn shapes_have_no_numbers() {
-        let shape = |line: &str| Words::shape(line.as_bytes());
-        assert_eq!(shape("step 5 loss 0.1"), shape("step 123 loss 45.678"));
-        assert_ne!(shape("step 5 loss 0.1"), shape("step loss 0.1"));
-        assert_ne!(shape("it was killed"), shape("killed it was"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod tensorflow;
 mod xla;
 
 use crate::message::Message;
+pub(crate) use tensorflow::dumped;
 
 /// A family of messages.
 pub(crate) struct Family {
@@ -36,8 +37,6 @@ pub(crate) fn parse(line: &str, among: u8) -> Option<Message> {
         .filter(|(i, f)| among >> i & 1 == 1 && f.needles.iter().any(|needle| line.contains(needle)))
         .find_map(|(_, f)| (f.parse)(line))
 }
-
-pub(crate) use tensorflow::dumped;
 
 /// Adds what a line after a message says to it.
 pub(crate) fn follow(message: &mut Message, line: &str) {
