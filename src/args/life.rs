@@ -43,8 +43,8 @@ impl LifeArgs {
     /// What the flags mean; nothing where none was typed.
     pub(crate) fn life(&self) -> Option<Life> {
         let life = self.own.life();
-        let alone = self.with.is_empty() && self.with_frozen.is_empty();
-        (life != Life::default() || !alone).then_some(life)
+        let alone = life.is_step_alone() && self.with.is_empty() && self.with_frozen.is_empty();
+        (!alone).then_some(life)
     }
 }
 
@@ -56,7 +56,7 @@ impl OwnLifeArgs {
             prefetch: self.prefetch_to_device,
             predict_batches: self.predict_batches,
             stale_models: self.stale_models,
-            steps_per_execution: if self.steps_per_execution > 1 { self.steps_per_execution } else { 0 },
+            steps_per_execution: self.steps_per_execution,
         }
     }
 }

@@ -29,9 +29,20 @@ pub struct Life {
 }
 
 impl Life {
+    /// Whether the step is all that happens.
+    pub fn is_step_alone(&self) -> bool {
+        let steps_per_execution = self.steps_per_execution;
+        !self.loops() && *self == Life { steps_per_execution, ..Life::default() }
+    }
+
+    /// Whether one call of Keras's graph runs several steps.
+    fn loops(&self) -> bool {
+        self.steps_per_execution > 1
+    }
+
     /// Batches on the device ahead of their step: what the pipeline puts there, and the one that a loop in the graph fetches.
     fn ahead(&self, plan: &Plan) -> u32 {
-        let loops = self.steps_per_execution > 1 && plan.framework == Framework::Tensorflow && !plan.eager;
+        let loops = self.loops() && plan.framework == Framework::Tensorflow && !plan.eager;
         self.prefetch.saturating_add(u32::from(loops))
     }
 }
@@ -118,7 +129,7 @@ pub(crate) fn timelines(
     life: &Life,
 ) -> Result<Vec<Timeline>, Vec<Problem>> {
     let mut step = model.step(binding, plan)?.timeline;
-    if *life == Life::default() {
+    if life.is_step_alone() {
         return Ok(vec![step]);
     }
     let weights = [Category::Parameter, Category::Buffer, Category::OptimizerState];
@@ -267,6 +278,10 @@ mod tests {
         assert!(step(10, false) - step(1, false) >= batch);
         assert_eq!(step(2, false), step(10, false));
         assert_eq!(step(10, true), step(1, true));
+        let alone = |steps_per_execution| Life { steps_per_execution, ..Life::default() }.is_step_alone();
+        assert!(
+            alone(0) && alone(1) && !alone(2) && !Life { prefetch: 1, ..Life::default() }.is_step_alone()
+        );
     }
 
     #[test]

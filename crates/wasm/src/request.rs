@@ -221,9 +221,9 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         prefetch: request.prefetch_to_device.unwrap_or_default(),
         predict_batches: request.predict_batches.unwrap_or_default(),
         stale_models: request.stale_models.unwrap_or_default(),
-        steps_per_execution: request.steps_per_execution.filter(|n| *n > 1).unwrap_or_default(),
+        steps_per_execution: request.steps_per_execution.unwrap_or_default(),
     };
-    let life = (life != Life::default()).then_some(life);
+    let life = (!life.is_step_alone()).then_some(life);
     let warnings = plan.settle(request.optimizer_impl.map(Into::into));
     Ok(Asked { plan, binding, options, card, life, warnings })
 }
