@@ -2,6 +2,7 @@
 
 use memfit_graph::Problem;
 use std::fmt;
+use std::path::Path;
 
 /// Bad input or usage, as it is shown after `error: `.
 #[derive(Debug)]
@@ -23,6 +24,11 @@ impl Failure {
             problem.hint = Some(hint.into());
         }
         self
+    }
+
+    /// A file that cannot be written.
+    pub(crate) fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+        Failure::new(path.display().to_string(), format!("cannot be written: {error}"))
     }
 
     /// Everything that is wrong inside of a file.

@@ -12,6 +12,7 @@ mod output;
 mod progress;
 mod step;
 mod table;
+mod threads;
 
 use args::{Cli, Command};
 use clap::Parser;

@@ -5,7 +5,9 @@ use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use memfit_graph::Bytes;
+use std::fs;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
 use std::time::Instant;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -43,6 +45,20 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes a file as a whole: whoever reads it, after an end at any moment too, sees the old text or the new.
+pub(crate) fn save(path: &Path, text: &str) -> Result<(), Failure> {
+    let written = if path.exists() && !path.is_file() {
+        // What is no file of its own, like /dev/stdout, cannot be replaced.
+        fs::write(path, text)
+    } else {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".part");
+        let part = path.with_file_name(name);
+        fs::write(&part, text).and_then(|()| fs::rename(&part, path))
+    };
+    written.map_err(|error| Failure::unwritten(path, &error))
 }
 
 /// Says on a terminal what is going on, in place of what was said before.

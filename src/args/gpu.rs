@@ -37,25 +37,29 @@ pub(crate) struct OthersArgs {
 }
 
 impl OthersArgs {
-    fn card(&self, name: &str) -> Result<Card, Failure> {
-        let mut card = named("--gpu", name)?;
-        card.other_processes = self.other_processes.unwrap_or(card.other_processes);
-        card.display |= self.display;
-        if let Some(profile) = self.profile()? {
-            card.profile = Some(profile.engine().map_err(|message| self.wrong(message))?);
+    /// The cards that were named, else the one that the profile was made on, each with what else is there.
+    fn on(&self, mut cards: Vec<Card>) -> Result<Vec<Card>, Failure> {
+        let profile = self.profile()?;
+        if let (true, Some(profile)) = (cards.is_empty(), &profile) {
+            cards.push(self.profiled(profile)?);
         }
-        Ok(card)
+        let profile = profile.map(|profile| profile.engine()).transpose();
+        let profile = profile.map_err(|message| self.wrong(message))?;
+        for card in &mut cards {
+            card.other_processes = self.other_processes.unwrap_or(card.other_processes);
+            card.display |= self.display;
+            card.profile.clone_from(&profile);
+        }
+        Ok(cards)
     }
 
     /// The card that the profile was made on.
-    fn profiled(&self) -> Result<Option<Card>, Failure> {
-        let Some(profile) = self.profile()? else { return Ok(None) };
+    fn profiled(&self, profile: &DeviceProfile) -> Result<Card, Failure> {
         let size = profile.device_total_bytes.map(|bytes| format!("{}MiB", bytes >> 20));
-        let names = [Some(profile.device.clone()), size];
-        let known = names.into_iter().flatten().find(|name| Card::find(name).is_ok());
-        let unknown =
-            || self.wrong(format!("no card is known as `{}`", profile.device)).hint("name it with --gpu");
-        self.card(&known.ok_or_else(unknown)?).map(Some)
+        let known = [Some(profile.device.clone()), size].into_iter().flatten();
+        known.flat_map(|name| Card::find(&name)).next().ok_or_else(|| {
+            self.wrong(format!("no card is known as `{}`", profile.device)).hint("name it with --gpu")
+        })
     }
 
     fn profile(&self) -> Result<Option<DeviceProfile>, Failure> {
@@ -128,10 +132,8 @@ fn named(flag: &str, name: &str) -> Result<Card, Failure> {
 impl GpuArgs {
     /// The card, where one is asked for.
     pub(crate) fn card(&self) -> Result<Option<Card>, Failure> {
-        match self.gpu.as_deref() {
-            Some(name) => self.others.card(name).map(Some),
-            None => self.others.profiled(),
-        }
+        let card = self.gpu.as_deref().map(|name| named("--gpu", name)).transpose()?;
+        self.others.on(card.into_iter().collect()).map(|cards| cards.into_iter().next())
     }
 
     /// A warning for each flag that does nothing.
@@ -155,18 +157,17 @@ pub(crate) struct GpusArgs {
 impl GpusArgs {
     /// The cards, in the order in which they are named.
     pub(crate) fn cards(&self) -> Result<Vec<Card>, Failure> {
-        let mut cards: Vec<Card> =
-            if self.gpu.is_empty() { self.others.profiled()?.into_iter().collect() } else { Vec::new() };
+        let mut cards: Vec<Card> = Vec::new();
         for name in &self.gpu {
             let found = if name.trim().eq_ignore_ascii_case("all") {
                 let nvidia = catalogue().iter().filter(|card| card.compute_capability.is_some());
-                nvidia.map(|card| self.others.card(&card.id)).collect::<Result<_, _>>()?
+                nvidia.map(|card| named("--gpu", &card.id)).collect::<Result<_, _>>()?
             } else {
-                vec![self.others.card(name)?]
+                vec![named("--gpu", name)?]
             };
             let known: Vec<String> = cards.iter().map(|card| card.device.id.clone()).collect();
             cards.extend(found.into_iter().filter(|card| !known.contains(&card.device.id)));
         }
-        Ok(cards)
+        self.others.on(cards)
     }
 }

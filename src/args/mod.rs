@@ -7,12 +7,13 @@ mod estimate;
 mod fit;
 mod gpu;
 mod life;
+mod parallel;
 mod plan;
+mod report;
 mod stack;
 mod typed;
 mod validate;
 
-use crate::failure::Failure;
 use crate::output::Color;
 pub(crate) use binding::{ModelArgs, SizeArgs};
 pub(crate) use calibrate::CalibrateArgs;
@@ -22,7 +23,9 @@ pub(crate) use fit::FitArgs;
 pub(crate) use gpu::{GpuArgs, GpusArgs, HostsArgs, StackArgs};
 pub(crate) use life::{LifeArgs, OwnLifeArgs};
 pub(crate) use plan::PlanArgs;
+pub(crate) use report::{Document, ReportArgs};
 use std::path::PathBuf;
+pub(crate) use typed::memory;
 pub(crate) use validate::{Backend, Runner, ValidateArgs};
 
 /// Tells, before a GPU is rented, where the memory of one training step goes.
@@ -74,99 +77,6 @@ pub(crate) enum Command {
     Calibrate(CalibrateArgs),
     /// A completion script for a shell
     Completions(CompletionsArgs),
-}
-
-/// Writes an estimate as a document that needs nothing else: a page, Markdown for a review, a card, a badge.
-///
-/// Of a folder it writes one document for each model below it and an index, or JSON Lines. Identical input gives identical bytes.
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  memfit report resnet50.onnx -b 32 --gpu rtx-4090 -o review.html
-  memfit report resnet50.onnx -b 32 --as badge -o memory.svg
-  memfit report models -b 8 -o reports --as html
-  memfit report models -b 8 --as jsonl > all.jsonl")]
-pub(crate) struct ReportArgs {
-    #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) plan: PlanArgs,
-    #[command(flatten)]
-    pub(crate) gpu: GpuArgs,
-    /// Where to write; a folder for a folder of models. Without it, standard output
-    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) output: Option<PathBuf>,
-    /// What to write, where the name of the file does not say it
-    #[arg(long = "as", value_enum, value_name = "KIND", help_heading = "Output", alias = "format")]
-    kind: Option<Document>,
-}
-
-/// A kind of document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Document {
-    /// One page that needs nothing else
-    Html,
-    /// For a review on a code host
-    #[value(alias = "md")]
-    Markdown,
-    /// A card
-    Svg,
-    /// The whole estimate for programs
-    Json,
-    /// The same on one line
-    Jsonl,
-    /// A row per layer
-    Csv,
-    /// As on a terminal
-    #[value(alias = "txt")]
-    Text,
-    /// A badge as SVG
-    Badge,
-    /// A badge as a Shields endpoint's JSON
-    Shields,
-    /// A side file that shows the numbers in Netron
-    Netron,
-}
-
-impl Document {
-    /// The end of its file's name.
-    pub(crate) fn extension(self) -> &'static str {
-        match self {
-            Document::Html => "html",
-            Document::Markdown => "md",
-            Document::Svg | Document::Badge => "svg",
-            Document::Json | Document::Shields | Document::Netron => "json",
-            Document::Jsonl => "jsonl",
-            Document::Csv => "csv",
-            Document::Text => "txt",
-        }
-    }
-}
-
-impl ReportArgs {
-    /// What to write: as asked, else as the file's name says, else HTML into a folder and Markdown onto a terminal.
-    pub(crate) fn document(&self) -> Result<Document, Failure> {
-        if let Some(kind) = self.kind {
-            return Ok(kind);
-        }
-        let Some(output) = &self.output else { return Ok(Document::Markdown) };
-        let extension = output.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
-        match &*extension {
-            "html" | "htm" => Ok(Document::Html),
-            "md" | "markdown" => Ok(Document::Markdown),
-            "svg" => Ok(Document::Svg),
-            "json" => Ok(Document::Json),
-            "jsonl" | "ndjson" => Ok(Document::Jsonl),
-            "csv" => Ok(Document::Csv),
-            "txt" => Ok(Document::Text),
-            "" => Ok(Document::Html),
-            other => Err(Failure::new(
-                format!("--output {}", output.display()),
-                format!("`.{other}` names no kind of document"),
-            )
-            .hint("html, md, svg, json, jsonl, csv or txt; or say it with --as")),
-        }
-    }
 }
 
 /// Tells what changed in memory from one model to another under the same plan.
@@ -251,24 +161,6 @@ pub(crate) enum CheckFormat {
     /// For annotations in a GitHub workflow
     Github,
 }
-
-/// What `memfit estimate` would understand of these words; the first is the command.
-pub(crate) fn estimate(words: impl Iterator<Item = String>) -> Result<EstimateArgs, clap::Error> {
-    match Cli::try_parse_from(std::iter::once("memfit".to_owned()).chain(words))?.command {
-        Command::Estimate(args) => Ok(*args),
-        _ => Err(clap::Error::new(clap::error::ErrorKind::InvalidSubcommand)),
-    }
-}
-
-/// What `memfit validate` would understand of these words; the first is the command.
-pub(crate) fn validate(words: impl Iterator<Item = String>) -> Result<ValidateArgs, clap::Error> {
-    match Cli::try_parse_from(std::iter::once("memfit".to_owned()).chain(words))?.command {
-        Command::Validate(args) => Ok(*args),
-        _ => Err(clap::Error::new(clap::error::ErrorKind::InvalidSubcommand)),
-    }
-}
-
-pub(crate) use typed::memory;
 
 /// Reads the log of a run that died and says what happened to its memory.
 ///
@@ -383,6 +275,26 @@ pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
+}
+
+/// What `memfit estimate` would understand of these words; the first is the command.
+pub(crate) fn estimate(words: impl Iterator<Item = String>) -> Result<EstimateArgs, clap::Error> {
+    match command(words)? {
+        Command::Estimate(args) => Ok(*args),
+        _ => Err(clap::Error::new(clap::error::ErrorKind::InvalidSubcommand)),
+    }
+}
+
+/// What `memfit validate` would understand of these words; the first is the command.
+pub(crate) fn validate(words: impl Iterator<Item = String>) -> Result<ValidateArgs, clap::Error> {
+    match command(words)? {
+        Command::Validate(args) => Ok(*args),
+        _ => Err(clap::Error::new(clap::error::ErrorKind::InvalidSubcommand)),
+    }
+}
+
+fn command(words: impl Iterator<Item = String>) -> Result<Command, clap::Error> {
+    Ok(Cli::try_parse_from(std::iter::once("memfit".to_owned()).chain(words))?.command)
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 //! Names are taken as people type them (`fp32`, `float32`, `16-mixed`, `amp`); what a flag means is in [`PlanArgs::plan`].
 
 use super::allocator::AllocatorArgs;
+use super::parallel::ParallelArgs;
 use super::typed;
 use crate::failure::Failure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use memfit_engine::parallel::{Parallel, Sharding};
 use memfit_engine::{self as engine, Plan, optimizers};
 
 #[derive(Args, Debug)]
@@ -95,51 +95,13 @@ pub(crate) struct PlanArgs {
     /// Gradients meet out of place, as they do on PyTorch's fake tensors
     #[arg(long, hide = true)]
     as_fake_tensors: bool,
-    /// GPUs that train together; the batch size is that of one of them [default: as many as the splits below ask for]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
-    gpus: Option<u32>,
-    /// How they share the work
-    #[arg(long, value_enum, ignore_case = true, default_value_t = Sharing::Ddp, value_name = "HOW")]
-    parallel: Sharing,
-    /// GPUs that each layer is split over; all that see the same samples have one batch
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "T")]
-    tensor_parallel: Option<u32>,
-    /// Stages that the layers are split into; the batch size is then that of a micro-batch, of which --accumulate says how many
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "P")]
-    pipeline_stages: Option<u32>,
+    #[command(flatten)]
+    parallel: ParallelArgs,
     #[command(flatten)]
     allocator: AllocatorArgs,
 }
 
 impl PlanArgs {
-    /// How several GPUs share the work; nothing where there is one.
-    fn parallel(&self) -> Result<Option<Parallel>, Failure> {
-        let (tensor, pipeline) = (self.tensor_parallel, self.pipeline_stages);
-        let alone = |flag: &str, other: &str| {
-            let message = format!("--parallel {flag} takes all GPUs for it, and {other} says how many");
-            Failure::new("--parallel", message).hint("leave one of the two out")
-        };
-        let gpus = self.gpus.unwrap_or(1);
-        let (tensor, pipeline, sharding) = match self.parallel {
-            Sharing::Tp if tensor.is_some() => return Err(alone("tp", "--tensor-parallel")),
-            Sharing::Pp if pipeline.is_some() => return Err(alone("pp", "--pipeline-stages")),
-            Sharing::Tp => (gpus / pipeline.unwrap_or(1).min(gpus), pipeline.unwrap_or(1), Sharding::Ddp),
-            Sharing::Pp => (tensor.unwrap_or(1), gpus / tensor.unwrap_or(1).min(gpus), Sharding::Ddp),
-            Sharing::Ddp => (tensor.unwrap_or(1), pipeline.unwrap_or(1), Sharding::Ddp),
-            Sharing::Zero1 => (tensor.unwrap_or(1), pipeline.unwrap_or(1), Sharding::Zero1),
-            Sharing::Zero2 => (tensor.unwrap_or(1), pipeline.unwrap_or(1), Sharding::Zero2),
-            Sharing::Zero3 => (tensor.unwrap_or(1), pipeline.unwrap_or(1), Sharding::Zero3),
-        };
-        let splits = tensor * pipeline;
-        let gpus = self.gpus.unwrap_or(splits);
-        if !gpus.is_multiple_of(splits) {
-            let message = format!("expected a multiple of {tensor} x {pipeline} GPUs, found {gpus}");
-            return Err(Failure::new("--gpus", message)
-                .hint("each replica takes --tensor-parallel times --pipeline-stages GPUs"));
-        }
-        Ok((gpus > 1).then_some(Parallel { gpus, sharding, tensor, pipeline }))
-    }
-
     /// What the flags mean for a model whose framework is `usual`, with a warning for each that does nothing here.
     pub(crate) fn plan(&self, usual: engine::Framework) -> Result<(Plan, Vec<String>), Failure> {
         let (plans, warnings) = self.plans(usual)?;
@@ -187,7 +149,7 @@ impl PlanArgs {
             loss: self.loss.meant(),
             ema: self.ema,
             master_weights: self.master_weights,
-            parallel: self.parallel()?,
+            parallel: self.parallel.parallel()?,
             allocator: self.allocator.settings(),
             cudnn_benchmark: self.cudnn_benchmark,
             channels_last: self.channels_last,
@@ -301,29 +263,6 @@ names!(Precision => engine::Precision {
     Bf16["bfloat16", "bf16-true"],
 });
 
-/// What `--parallel` takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sharing {
-    /// Each has everything
-    #[value(aliases = ["data", "dp"])]
-    Ddp,
-    /// The optimizer's state is split
-    #[value(name = "zero1", aliases = ["zero-1"])]
-    Zero1,
-    /// And the gradients
-    #[value(name = "zero2", aliases = ["zero-2"])]
-    Zero2,
-    /// And the parameters
-    #[value(name = "zero3", aliases = ["zero-3", "fsdp"])]
-    Zero3,
-    /// Each layer is split: --tensor-parallel with all GPUs
-    #[value(aliases = ["tensor"])]
-    Tp,
-    /// Each has a part of the layers: --pipeline-stages with all GPUs
-    #[value(aliases = ["pipeline"])]
-    Pp,
-}
-
 names!(Mode => engine::Mode {
     /// Forward, loss, backward, optimizer step
     Train["training"],
@@ -400,25 +339,6 @@ mod tests {
             (true, vec!["a.*".into(), "b".into()], engine::Loss::CrossEntropy)
         );
         assert_eq!(p.precision, engine::Precision::MixedBf16);
-    }
-
-    #[test]
-    fn gpus_are_shared_as_asked() {
-        let parallel = |flags: &str| plan(flags).map(|(plan, _)| plan.parallel);
-        let splits = |gpus, tensor, pipeline| Parallel { gpus, sharding: Sharding::Ddp, tensor, pipeline };
-        assert_eq!(parallel("--gpus 1 --tensor-parallel 1"), Ok(None));
-        assert_eq!(parallel("--gpus 4 --parallel fsdp"), Ok(Some(Parallel::data(4, Sharding::Zero3))));
-        assert_eq!(parallel("--gpus 4 --parallel tp"), Ok(Some(splits(4, 4, 1))));
-        assert_eq!(parallel("--gpus 8 --parallel pp --tensor-parallel 2"), Ok(Some(splits(8, 2, 4))));
-        assert_eq!(parallel("--tensor-parallel 2 --pipeline-stages 3"), Ok(Some(splits(6, 2, 3))));
-        for (wrong, says) in [
-            ("--gpus 6 --tensor-parallel 4", "a multiple of 4 x 1"),
-            ("--gpus 4 --parallel tp --tensor-parallel 2", "leave one of the two out"),
-            ("--tensor-parallel 0", "--tensor-parallel"),
-        ] {
-            let error = parallel(wrong).unwrap_err();
-            assert!(error.contains(says), "{error}");
-        }
     }
 
     #[test]

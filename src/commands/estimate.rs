@@ -58,9 +58,7 @@ fn scenario(args: &EstimateArgs, life: &Life, step: &Step) -> Result<Scenario, B
             plan: plan.clone(),
         })
         .collect();
-    let scenario = step
-        .model
+    step.model
         .scenario(&step.binding, &step.plan, life, &companions)
-        .map_err(|problems| Box::new(Failure::of_file(&args.model.file.display().to_string(), problems)))?;
-    Ok(scenario)
+        .map_err(|problems| Box::new(Failure::of_file(&args.model.file.display().to_string(), problems)))
 }

@@ -3,14 +3,12 @@
 use crate::args::{FitArgs, Format};
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::{Finding, load, output};
+use crate::{Finding, load, output, threads};
 use memfit_engine::devices::Card;
 use memfit_engine::fit::{self, Axis, Cell};
 use memfit_engine::{Model, Plan};
 use memfit_graph::{Binding, Problem};
 use memfit_report::fit as report;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Searches and writes the matrix as asked.
 pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
@@ -38,36 +36,20 @@ pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
     Ok(Finding::fine_if(matrix.any()))
 }
 
-/// What one plan comes to on each card.
-type Column = Result<Vec<Cell>, Vec<Problem>>;
-
 /// The matrix, by card and then by plan. Plans are searched side by side.
-fn search(model: &Model, binding: &Binding, plans: &[Plan], cards: &[Card], axis: &Axis) -> Column {
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let (of, progress) = (plans.len() * cards.len(), Mutex::new(Progress::new("searching")));
-    let work = || {
-        let mut found = Vec::new();
-        while let Some((at, plan)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            plans.get(at).map(|plan| (at, plan))
-        } {
-            let mut tell = |_, _| {
-                let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                if let Ok(mut progress) = progress.lock() {
-                    progress.tell(done, of);
-                }
-            };
-            found.push((at, fit::matrix(model, binding, std::slice::from_ref(plan), cards, axis, &mut tell)));
-        }
-        found
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(plans.len());
-    let mut columns: Vec<(usize, Column)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|w| w.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+fn search(
+    model: &Model,
+    binding: &Binding,
+    plans: &[Plan],
+    cards: &[Card],
+    axis: &Axis,
+) -> Result<Vec<Cell>, Vec<Problem>> {
+    let progress = Progress::new("searching", plans.len() * cards.len());
+    let columns = threads::each(plans, |_, plan| {
+        let mut tell = |_, _| progress.step();
+        fit::matrix(model, binding, std::slice::from_ref(plan), cards, axis, &mut tell)
     });
-    columns.sort_by_key(|(at, _)| *at);
-    let columns: Vec<Vec<Cell>> = columns.into_iter().map(|(_, cells)| cells).collect::<Result<_, _>>()?;
+    let columns: Vec<Vec<Cell>> = columns.into_iter().collect::<Result<_, _>>()?;
     let of_card = |card: usize| columns.iter().filter_map(move |cells| cells.get(card).cloned());
     Ok((0..cards.len()).flat_map(of_card).collect())
 }

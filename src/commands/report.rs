@@ -8,8 +8,6 @@ use crate::failure::Failure;
 use crate::step::Step;
 use crate::{Finding, output};
 use memfit_report::{Provenance, csv, html, json, markdown, netron, svg, text};
-use std::fs;
-use std::path::Path;
 
 /// Writes what was asked.
 pub(crate) fn report(args: &ReportArgs) -> Result<Finding, Failure> {
@@ -20,7 +18,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<Finding, Failure> {
     let step = Step::new(&args.model, &args.plan, &args.gpu)?;
     let text = write(kind, &step);
     match &args.output {
-        Some(path) => save(path, &text)?,
+        Some(path) => output::save(path, &text)?,
         None => output::print(&text)?,
     }
     Ok(Finding::fine_if(step.fits()))
@@ -43,20 +41,4 @@ fn write(kind: Document, step: &Step) -> String {
         Document::Shields => svg::endpoint(e),
         Document::Netron => netron::attachment(e, step.model.graph()),
     }
-}
-
-/// Writes a file as a whole: whoever reads it, after an end at any moment too, sees the old text or the new.
-fn save(path: &Path, text: &str) -> Result<(), Failure> {
-    // What is no file of its own, like /dev/stdout, cannot be replaced.
-    if path.exists() && !path.is_file() {
-        return fs::write(path, text).map_err(|error| cannot(path, &error));
-    }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let part = path.with_file_name(name);
-    fs::write(&part, text).and_then(|()| fs::rename(&part, path)).map_err(|error| cannot(path, &error))
-}
-
-fn cannot(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(path.display().to_string(), format!("cannot be written: {error}"))
 }

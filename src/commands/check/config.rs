@@ -99,8 +99,7 @@ impl Config {
     pub(super) fn write_baseline(&self, device: &BTreeMap<String, u64>) -> Result<(), Failure> {
         let Some(path) = &self.baseline else { return Ok(()) };
         let text = format!("{}\n", serde_json::to_string_pretty(device).unwrap_or_default());
-        fs::write(path, text)
-            .map_err(|error| Failure::new(path.display().to_string(), format!("cannot be written: {error}")))
+        fs::write(path, text).map_err(|error| Failure::unwritten(path, &error))
     }
 }
 

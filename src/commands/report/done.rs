@@ -71,7 +71,7 @@ impl Done {
         if let (Ok(file), false) = (&mut file, text.is_empty() || text.ends_with('\n')) {
             let _ = file.write_all(b"\n");
         }
-        let file = file.map_err(|error| super::cannot(&path, &error))?;
+        let file = file.map_err(|error| Failure::unwritten(&path, &error))?;
         Ok(Done { notes, asked: hash.finish(), file: Mutex::new(file) })
     }
 

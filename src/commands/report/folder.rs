@@ -5,19 +5,18 @@
 //! names as they come, so that thousands of models need the memory of a few.
 
 use super::done::{Done, Note};
-use super::{cannot, save, write};
+use super::write;
 use crate::args::{Document, ReportArgs};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::step::Step;
-use crate::{Finding, output};
+use crate::{Finding, output, threads};
 use memfit_report::{html, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 const MODELS: [&str; 4] = ["onnx", "keras", "h5", "hdf5"];
 
@@ -107,7 +106,7 @@ fn documents(
     fs::create_dir_all(target)
         .map_err(|error| Failure::new(target.display().to_string(), format!("cannot be made: {error}")))?;
     let done = Done::open(target, args)?;
-    let results = all(root, files, |name, file| {
+    let results = all(root, files, |_, name, file| {
         if let Some(note) = done.find(name, file, target) {
             return note;
         }
@@ -116,7 +115,7 @@ fn documents(
         let step = Step::new(&args.model.of(file), &args.plan, &args.gpu);
         let written = step.and_then(|step| {
             note.estimated(&step);
-            save(&target.join(&note.document), &write(kind, &step))
+            output::save(&target.join(&note.document), &write(kind, &step))
         });
         note.error = written.err().map(|failure| failure.to_string());
         done.add(&note);
@@ -132,20 +131,22 @@ fn documents(
             fits: note.fits,
         })
         .collect();
-    save(&target.join("index.html"), &html::index(&rows))?;
+    output::save(&target.join("index.html"), &html::index(&rows))?;
     Ok(results)
 }
 
 /// A line for each model, in the order of the files.
 fn lines(args: &ReportArgs, root: &Path, files: &[PathBuf]) -> Result<Vec<Note>, Failure> {
     let (place, out): (PathBuf, Box<dyn Write + Send>) = match &args.output {
-        Some(path) => (path.clone(), Box::new(fs::File::create(path).map_err(|error| cannot(path, &error))?)),
+        Some(path) => (
+            path.clone(),
+            Box::new(fs::File::create(path).map_err(|error| Failure::unwritten(path, &error))?),
+        ),
         None => ("standard output".into(), Box::new(std::io::stdout())),
     };
     let ordered =
         Mutex::new(Ordered { out: BufWriter::new(out), next: 0, early: BTreeMap::new(), failed: None });
-    let numbers: BTreeMap<&Path, usize> = files.iter().enumerate().map(|(i, file)| (&**file, i)).collect();
-    let results = all(root, files, |name, file| {
+    let results = all(root, files, |at, name, file| {
         let mut note = Note::new(name, String::new(), file);
         let line = match Step::new(&args.model.of(file), &args.plan, &args.gpu) {
             Ok(step) => {
@@ -159,15 +160,15 @@ fn lines(args: &ReportArgs, root: &Path, files: &[PathBuf]) -> Result<Vec<Note>,
                 line
             }
         };
-        if let (Ok(mut ordered), Some(number)) = (ordered.lock(), numbers.get(file)) {
-            ordered.push(*number, line);
+        if let Ok(mut ordered) = ordered.lock() {
+            ordered.push(at, line);
         }
         note
     });
     let mut ordered = ordered.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let failed = ordered.failed.take().or_else(|| ordered.out.flush().err());
     match failed.filter(|error| error.kind() != ErrorKind::BrokenPipe) {
-        Some(error) => Err(cannot(&place, &error)),
+        Some(error) => Err(Failure::unwritten(&place, &error)),
         None => Ok(results),
     }
 }
@@ -192,30 +193,13 @@ impl Ordered {
     }
 }
 
-/// What `each` gives for every file, by its name below the root, from several threads; in the order of the files.
-fn all(root: &Path, files: &[PathBuf], each: impl Fn(&str, &Path) -> Note + Sync) -> Vec<Note> {
-    let slots: Vec<Mutex<Option<Note>>> = files.iter().map(|_| Mutex::new(None)).collect();
-    let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let progress = Mutex::new(Progress::new("models"));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(files.len());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(file) = files.get(i) else { return };
-                    let name = file.strip_prefix(root).unwrap_or(file).display().to_string();
-                    let note = each(&name, file);
-                    if let Ok(mut slot) = slots[i].lock() {
-                        *slot = Some(note);
-                    }
-                    let done = finished.fetch_add(1, Ordering::Relaxed) + 1;
-                    if let Ok(mut progress) = progress.lock() {
-                        progress.tell(done, files.len());
-                    }
-                }
-            });
-        }
-    });
-    slots.into_iter().filter_map(|slot| slot.into_inner().ok().flatten()).collect()
+/// What `each` gives for every file, told its place and its name below the root; in the order of the files.
+fn all(root: &Path, files: &[PathBuf], each: impl Fn(usize, &str, &Path) -> Note + Sync) -> Vec<Note> {
+    let progress = Progress::new("models", files.len());
+    threads::each(files, |at, file| {
+        let name = file.strip_prefix(root).unwrap_or(file).display().to_string();
+        let note = each(at, &name, file);
+        progress.step();
+        note
+    })
 }

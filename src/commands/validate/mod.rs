@@ -58,7 +58,7 @@ pub(crate) fn validate(args: &ValidateArgs) -> Result<Finding, Failure> {
     };
     let json = serde_json::to_string_pretty(&record).unwrap_or_default() + "\n";
     if let Some(path) = &args.record {
-        write(path, &json)?;
+        output::save(path, &json)?;
     }
     output::print(&match args.format.format {
         Format::Json => json,
@@ -123,13 +123,6 @@ fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
         ..Record::default()
     };
     Ok(Asked { ready, plan, record })
-}
-
-/// A file is there as a whole or not at all.
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let part = path.with_extension("part");
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
-    written.map_err(|e| Failure::new(path.display().to_string(), format!("cannot be written: {e}")))
 }
 
 /// The records of a file; none where there is no file yet.

@@ -2,7 +2,7 @@
 //! so that a search that was ended goes on.
 
 use super::child::{self, Ran};
-use super::{INTERRUPTED, asked, burn, python, read, write};
+use super::{INTERRUPTED, asked, burn, python, read};
 use crate::args::{Format, Runner, ValidateArgs};
 use crate::failure::Failure;
 use crate::{Finding, output};
@@ -91,7 +91,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
         let outcome = tried.outcome();
         state.tried.push(tried);
         if let Some(path) = &args.record {
-            write(path, &json(&state))?;
+            output::save(path, &json(&state))?;
         }
         Ok(outcome)
     };
@@ -99,7 +99,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
     output::progress("");
     (state.largest_batch, state.bounded) = (found.largest, found.bounded);
     if let Some(path) = &args.record {
-        write(path, &json(&state))?;
+        output::save(path, &json(&state))?;
     }
     output::print(&match args.format.format {
         Format::Json => json(&state),

@@ -54,7 +54,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
     let mut records = record::read(&old).map_err(about)?;
     // What a crash cut short goes, so that the next line begins anew.
     if !old.is_empty() && !old.ends_with('\n') {
-        super::write(into, &records.iter().map(Record::line).collect::<String>())?;
+        output::save(into, &records.iter().map(Record::line).collect::<String>())?;
     }
     let described = super::describe(args)?;
     let (mut ran, mut skipped, mut failed) = (0_usize, 0_usize, Vec::new());

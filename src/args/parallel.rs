@@ -1,0 +1,118 @@
+//! How several GPUs share the work: from flags to a [`Parallel`].
+
+use crate::failure::Failure;
+use clap::{Args, ValueEnum};
+use memfit_engine::parallel::{Parallel, Sharding};
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Training plan")]
+pub(crate) struct ParallelArgs {
+    /// GPUs that train together; the batch size is that of one of them [default: as many as the splits below ask for]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    gpus: Option<u32>,
+    /// How they share the work
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Sharing::Ddp, value_name = "HOW")]
+    parallel: Sharing,
+    /// GPUs that each layer is split over; all that see the same samples have one batch
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "T")]
+    tensor_parallel: Option<u32>,
+    /// Stages that the layers are split into; the batch size is then that of a micro-batch, of which --accumulate says how many
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "P")]
+    pipeline_stages: Option<u32>,
+}
+
+/// What `--parallel` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sharing {
+    /// Each has everything
+    #[value(aliases = ["data", "dp"])]
+    Ddp,
+    /// The optimizer's state is split
+    #[value(name = "zero1", aliases = ["zero-1"])]
+    Zero1,
+    /// And the gradients
+    #[value(name = "zero2", aliases = ["zero-2"])]
+    Zero2,
+    /// And the parameters
+    #[value(name = "zero3", aliases = ["zero-3", "fsdp"])]
+    Zero3,
+    /// Each layer is split: --tensor-parallel with all GPUs
+    #[value(aliases = ["tensor"])]
+    Tp,
+    /// Each has a part of the layers: --pipeline-stages with all GPUs
+    #[value(aliases = ["pipeline"])]
+    Pp,
+}
+
+impl Sharing {
+    /// How replicas share.
+    fn sharding(self) -> Sharding {
+        match self {
+            Sharing::Ddp | Sharing::Tp | Sharing::Pp => Sharding::Ddp,
+            Sharing::Zero1 => Sharding::Zero1,
+            Sharing::Zero2 => Sharding::Zero2,
+            Sharing::Zero3 => Sharding::Zero3,
+        }
+    }
+}
+
+impl ParallelArgs {
+    /// What the flags mean; nothing where there is one GPU.
+    pub(super) fn parallel(&self) -> Result<Option<Parallel>, Failure> {
+        let alone = |flag: &str, other: &str| {
+            let message = format!("--parallel {flag} takes all GPUs for it, and {other} says how many");
+            Failure::new("--parallel", message).hint("leave one of the two out")
+        };
+        let (tensor, pipeline) = (self.tensor_parallel.unwrap_or(1), self.pipeline_stages.unwrap_or(1));
+        let gpus = self.gpus.unwrap_or(1);
+        let (tensor, pipeline) = match self.parallel {
+            Sharing::Tp if self.tensor_parallel.is_some() => return Err(alone("tp", "--tensor-parallel")),
+            Sharing::Pp if self.pipeline_stages.is_some() => return Err(alone("pp", "--pipeline-stages")),
+            Sharing::Tp => ((gpus / pipeline).max(1), pipeline),
+            Sharing::Pp => (tensor, (gpus / tensor).max(1)),
+            Sharing::Ddp | Sharing::Zero1 | Sharing::Zero2 | Sharing::Zero3 => (tensor, pipeline),
+        };
+        let splits = tensor * pipeline;
+        let gpus = self.gpus.unwrap_or(splits);
+        if !gpus.is_multiple_of(splits) {
+            let message = format!("expected a multiple of {tensor} x {pipeline} GPUs, found {gpus}");
+            return Err(Failure::new("--gpus", message)
+                .hint("each replica takes --tensor-parallel times --pipeline-stages GPUs"));
+        }
+        Ok((gpus > 1).then_some(Parallel { gpus, sharding: self.parallel.sharding(), tensor, pipeline }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Typed {
+        #[command(flatten)]
+        parallel: ParallelArgs,
+    }
+
+    #[test]
+    fn gpus_are_shared_as_asked() {
+        let parallel = |flags: &str| {
+            let typed = Typed::try_parse_from(std::iter::once("memfit").chain(flags.split_whitespace()));
+            typed.map_err(|e| e.to_string())?.parallel.parallel().map_err(|f| f.to_string())
+        };
+        let splits = |gpus, tensor, pipeline| Parallel { gpus, sharding: Sharding::Ddp, tensor, pipeline };
+        assert_eq!(parallel("--gpus 1 --tensor-parallel 1"), Ok(None));
+        assert_eq!(parallel("--gpus 4 --parallel fsdp"), Ok(Some(Parallel::data(4, Sharding::Zero3))));
+        assert_eq!(parallel("--gpus 4 --parallel tp"), Ok(Some(splits(4, 4, 1))));
+        assert_eq!(parallel("--gpus 8 --parallel pp --tensor-parallel 2"), Ok(Some(splits(8, 2, 4))));
+        assert_eq!(parallel("--tensor-parallel 2 --pipeline-stages 3"), Ok(Some(splits(6, 2, 3))));
+        for (wrong, says) in [
+            ("--gpus 6 --tensor-parallel 4", "a multiple of 4 x 1"),
+            ("--gpus 4 --parallel tp --tensor-parallel 2", "leave one of the two out"),
+            ("--tensor-parallel 0", "--tensor-parallel"),
+        ] {
+            let error = parallel(wrong).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}
