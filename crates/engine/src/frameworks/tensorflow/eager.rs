@@ -7,7 +7,8 @@
 //! backward reads lives because it does: the tape keeps no more than its gradient functions use
 //! (eager/pywrap_gradient_exclusions.cc).
 
-use super::{Builder, Wire, schedule};
+use super::dependencies::needed;
+use super::{Builder, Wire};
 use memfit_graph::kernels::Stage;
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ pub(super) fn order(
     gradients: &BTreeMap<u32, Wire>,
 ) -> (Vec<u32>, Vec<(Wire, usize)>) {
     let flow = &builder.flow;
-    let needed = schedule::needed(flow, kept);
+    let needed = needed(flow, kept);
     let order: Vec<u32> = (0..).zip(&needed).filter(|(_, needed)| **needed).map(|(at, _)| at).collect();
     let is_forward = |at: &u32| flow.kernels[*at as usize].stage == Stage::Forward;
     let forward = order.iter().take_while(|at| is_forward(at)).count();

@@ -8,8 +8,8 @@
 //! variable for which `Mul_{4k+3}` is the last string. What it reaches first is put last, and runs first.
 //! TensorFlow 2.21; checked against the partition graphs of traced steps.
 
+use super::dependencies::{Waits, has_effect, reads};
 use super::{Effect, Flow, Wire};
-use memfit_graph::kernels::Kernel;
 
 /// Where a kernel stands in the graph: of several that become ready together the last one runs first.
 pub(super) struct Positions(Vec<u32>);
@@ -32,15 +32,8 @@ impl Positions {
     }
 }
 
-/// What a kernel waits for: its inputs, then those it only runs after.
-fn reads(kernel: &Kernel) -> impl DoubleEndedIterator<Item = u32> + '_ {
-    kernel.inputs.iter().map(|wire| wire.kernel).chain(kernel.after.iter().copied())
-}
-
 /// All that must run, what the walk met last first.
 fn walked(flow: &Flow, roots: &[u32], kept: &[Wire]) -> Vec<u32> {
-    let has_effect =
-        |kernel: &Kernel| matches!(kernel.effect, Effect::Update(_) | Effect::Assign(_) | Effect::Scatter(_));
     let effects = (0..).zip(&flow.kernels).filter(|(_, kernel)| has_effect(kernel)).map(|(i, _)| i);
     // The stack is emptied from its end.
     let mut stack: Vec<u32> = kept.iter().map(|wire| wire.kernel).chain(effects).collect();
@@ -59,18 +52,8 @@ fn walked(flow: &Flow, roots: &[u32], kept: &[Wire]) -> Vec<u32> {
 
 /// By kernel, its place after a topological sort that begins with this order (Kahn's algorithm, first in, first out).
 fn sorted(flow: &Flow, needed: &[bool], order: &[u32]) -> Positions {
-    let mut place = vec![u32::MAX; flow.kernels.len()];
-    (0..).zip(order).for_each(|(i, kernel)| place[*kernel as usize] = i);
-    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
-    let mut waiting = vec![0_u32; flow.kernels.len()];
-    for at in order.iter().filter(|at| needed[**at as usize]) {
-        let mut from: Vec<u32> = reads(&flow.kernels[*at as usize]).collect();
-        from.sort_unstable();
-        from.dedup();
-        waiting[*at as usize] = u32::try_from(from.len()).unwrap_or(u32::MAX);
-        // In the order of `order`, since it is what is gone through.
-        from.into_iter().for_each(|f| readers[f as usize].push(*at));
-    }
+    let Waits { readers, number: mut waiting } =
+        Waits::of(flow, order.iter().copied().filter(|at| needed[*at as usize]));
     let mut queue: Vec<u32> = order.iter().copied().filter(|at| waiting[*at as usize] == 0).collect();
     // A variable is read one level below its handle.
     queue.sort_by_key(|at| matches!(flow.kernels[*at as usize].effect, Effect::Read(_)));

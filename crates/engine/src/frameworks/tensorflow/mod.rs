@@ -5,6 +5,7 @@
 //! through (`memory`): a buffer is freed after its last reader, and written over where a kernel may. XLA, where it is on,
 //! first fuses chains of elementwise kernels (`xla`). Rules are those of TensorFlow 2.21 and Keras 3.15.
 
+mod dependencies;
 mod eager;
 mod forward;
 mod grappler;
@@ -18,8 +19,10 @@ mod update;
 mod xla;
 
 use self::memory::Played;
+use self::schedule::Schedule;
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
-use crate::{Category, Mode, Plan, Structure};
+use crate::order::sorted_by_key;
+use crate::{Category, Mode, Plan, Structure, replay};
 use memfit_graph::kernels::{Effect, Flow, Place, Source, Stage, Wire};
 use memfit_graph::{Graph, Inferred, Problem};
 use std::collections::BTreeMap;
@@ -116,15 +119,12 @@ pub(crate) fn run(
         let (order, holds) = eager::order(&builder, &kept, &gradients);
         memory::play(&builder, &order, &kept, &holds, &gradients)
     } else {
-        let walk = plan.grappler.then_some(&*roots);
-        let play = |shuffle| {
-            let order = schedule::order(&builder.flow, &kept, walk, shuffle);
-            memory::play(&builder, &order, &kept, &[], &gradients)
-        };
+        let schedule = Schedule::new(&builder.flow, &kept, plan.grappler.then_some(&*roots));
+        let play = |shuffle| memory::play(&builder, &schedule.order(shuffle), &kept, &[], &gradients);
         // One program under XLA has an order of its own.
         let shuffles = (0..schedule::SHUFFLES).map(Some).filter(|_| !plan.xla && plan.mode == Mode::Train);
-        let mut played: Vec<Played> = shuffles.map(play).collect();
-        played.sort_by_key(|one| crate::replay::highest(&one.timeline, 1));
+        let played: Vec<Played> = shuffles.map(play).collect();
+        let mut played = sorted_by_key(played, |one| replay::highest(&one.timeline, 1).0);
         let middle = played.len() / 2;
         if played.is_empty() { play(None) } else { played.swap_remove(middle) }
     };

@@ -10,6 +10,7 @@
 //! until everything else is done. In small models that is much of the peak's spread, so several orders are played and the one in the
 //! middle is taken.
 
+use super::dependencies::{Waits, needed};
 use super::grappler::Positions;
 use super::{Effect, Flow, Place, Wire};
 use memfit_graph::kernels::Kernel;
@@ -18,60 +19,69 @@ use std::collections::VecDeque;
 /// How many orders are played.
 pub(super) const SHUFFLES: u32 = 5;
 
-/// The kernels that the kept wires and the variables' updates need, in the order in which they run. Grappler's walk begins at
-/// `roots`; without them the graph is as it was made. What needs nothing is started in the order of this shuffle, which is the
-/// same each time; without one, all of it before the batch.
-pub(super) fn order(flow: &Flow, kept: &[Wire], roots: Option<&[u32]>, shuffle: Option<u32>) -> Vec<u32> {
-    let needed = needed(flow, kept);
-    let positions = match roots {
-        Some(roots) => Positions::optimized(flow, &needed, roots, kept),
-        None => Positions::as_made(flow),
-    };
-    let mut consumers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
-    let mut waiting = vec![0_u32; flow.kernels.len()];
-    for (i, kernel) in (0..).zip(&flow.kernels).filter(|(i, _)| needed[*i as usize]) {
-        let mut from: Vec<u32> =
-            kernel.inputs.iter().map(|w| w.kernel).chain(kernel.after.iter().copied()).collect();
-        from.sort_unstable();
-        from.dedup();
-        waiting[i as usize] = u32::try_from(from.len()).unwrap_or(u32::MAX);
-        from.into_iter().for_each(|f| consumers[f as usize].push(i));
+/// The kernels that the kept wires and the variables' updates need, and what decides in which order they run.
+pub(super) struct Schedule<'a> {
+    flow: &'a Flow,
+    /// Those that need nothing.
+    first: Vec<u32>,
+    waits: Waits,
+}
+
+impl<'a> Schedule<'a> {
+    /// Grappler's walk begins at `roots`; without them the graph is as it was made.
+    pub(super) fn new(flow: &'a Flow, kept: &[Wire], roots: Option<&[u32]>) -> Schedule<'a> {
+        let needed = needed(flow, kept);
+        let positions = match roots {
+            Some(roots) => Positions::optimized(flow, &needed, roots, kept),
+            None => Positions::as_made(flow),
+        };
+        let kernels = || (0..).zip(&needed).filter(|(_, needed)| **needed).map(|(at, _)| at);
+        let mut waits = Waits::of(flow, kernels());
+        waits.readers.iter_mut().for_each(|list| list.sort_by_key(|reader| positions.of(*reader)));
+        let first = kernels().filter(|at| waits.number[*at as usize] == 0).collect();
+        Schedule { flow, first, waits }
     }
-    consumers.iter_mut().for_each(|list| list.sort_by_key(|consumer| positions.of(*consumer)));
-    let is_root = |i: &u32| needed[*i as usize] && waiting[*i as usize] == 0;
-    let mut pool: VecDeque<u32> = (0..).take(flow.kernels.len()).filter(is_root).collect();
-    let is_feed = |i: &u32| matches!(flow.kernels[*i as usize].effect, Effect::Feed(_));
-    match shuffle {
-        Some(shuffle) => pool.make_contiguous().sort_by_key(|i| (!is_feed(i), mixed(*i, shuffle))),
-        None => pool.make_contiguous().sort_by_key(is_feed),
-    }
-    let mut order = Vec::new();
-    while let Some(next) = pool.pop_front() {
-        let mut inline = VecDeque::from([next]);
-        while let Some(at) = inline.pop_front() {
-            order.push(at);
-            let (mut current, mut others) = (None, Vec::new());
-            for consumer in &consumers[at as usize] {
-                let left = &mut waiting[*consumer as usize];
-                *left -= 1;
-                if *left > 0 {
-                    continue;
-                }
-                if is_cheap(&flow.kernels[*consumer as usize]) {
-                    inline.push_back(*consumer);
-                } else {
-                    others.extend(current.replace(*consumer));
-                }
-            }
-            if inline.is_empty() {
-                inline.extend(current);
-            } else {
-                others.extend(current);
-            }
-            others.into_iter().for_each(|other| pool.push_front(other));
+
+    /// The kernels in the order in which they run. What needs nothing is started in the order of this shuffle, which is the same
+    /// each time; without one, all of it before the batch.
+    pub(super) fn order(&self, shuffle: Option<u32>) -> Vec<u32> {
+        let flow = self.flow;
+        let mut first = self.first.clone();
+        let is_feed = |i: &u32| matches!(flow.kernels[*i as usize].effect, Effect::Feed(_));
+        match shuffle {
+            Some(shuffle) => first.sort_by_key(|i| (!is_feed(i), mixed(*i, shuffle))),
+            None => first.sort_by_key(is_feed),
         }
+        let mut pool = VecDeque::from(first);
+        let mut waiting = self.waits.number.clone();
+        let mut order = Vec::new();
+        while let Some(next) = pool.pop_front() {
+            let mut inline = VecDeque::from([next]);
+            while let Some(at) = inline.pop_front() {
+                order.push(at);
+                let (mut current, mut others) = (None, Vec::new());
+                for reader in &self.waits.readers[at as usize] {
+                    let left = &mut waiting[*reader as usize];
+                    *left -= 1;
+                    if *left > 0 {
+                        continue;
+                    }
+                    if is_cheap(&flow.kernels[*reader as usize]) {
+                        inline.push_back(*reader);
+                    } else {
+                        others.extend(current.replace(*reader));
+                    }
+                }
+                if inline.is_empty() {
+                    inline.extend(current);
+                } else {
+                    others.extend(current);
+                }
+                others.into_iter().for_each(|other| pool.push_front(other));
+            }
+        }
+        order
     }
-    order
 }
 
 /// A number that looks random and is the same each time (the finalizer of MurmurHash3).
@@ -86,32 +96,4 @@ fn mixed(i: u32, shuffle: u32) -> u32 {
 fn is_cheap(kernel: &Kernel) -> bool {
     matches!(kernel.effect, Effect::None | Effect::Read(_))
         && kernel.outputs.iter().all(|made| matches!(made.place, Place::Alias | Place::Host))
-}
-
-/// By kernel, whether somebody needs it.
-pub(super) fn needed(flow: &Flow, kept: &[Wire]) -> Vec<bool> {
-    let mut needed = vec![false; flow.kernels.len()];
-    kept.iter().for_each(|wire| needed[wire.kernel as usize] = true);
-    for (i, kernel) in flow.kernels.iter().enumerate() {
-        needed[i] |= matches!(kernel.effect, Effect::Update(_) | Effect::Assign(_) | Effect::Scatter(_));
-    }
-    // Inputs are made before what reads them.
-    for i in (0..flow.kernels.len()).rev().filter(|i| needed[*i]).collect::<Vec<_>>() {
-        let mut stack = vec![i];
-        while let Some(at) = stack.pop() {
-            let kernel = &flow.kernels[at];
-            for from in kernel
-                .inputs
-                .iter()
-                .map(|w| w.kernel as usize)
-                .chain(kernel.after.iter().map(|k| *k as usize))
-            {
-                if !needed[from] {
-                    needed[from] = true;
-                    stack.push(from);
-                }
-            }
-        }
-    }
-    needed
 }
