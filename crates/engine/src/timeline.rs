@@ -2,6 +2,7 @@
 
 use memfit_graph::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A block of device memory; views share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,9 +110,9 @@ pub struct Timeline {
     /// By [`StorageId`].
     pub storages: Vec<Storage>,
     /// Module paths or node names.
-    pub layers: Vec<std::sync::Arc<str>>,
+    pub layers: Vec<Arc<str>>,
     /// Names of tensors and kernels.
-    pub labels: Vec<std::sync::Arc<str>>,
+    pub labels: Vec<Arc<str>>,
     /// By event.
     pub searches: Vec<Search>,
     /// Scratch memory that a kernel can do without, in ascending order: where it can't be had, another plan runs.
@@ -120,7 +121,7 @@ pub struct Timeline {
 
 impl Timeline {
     /// A new label.
-    pub(crate) fn label(&mut self, text: &str) -> u32 {
+    pub(crate) fn label(&mut self, text: impl Into<Arc<str>>) -> u32 {
         self.labels.push(text.into());
         u32::try_from(self.labels.len() - 1).unwrap_or(u32::MAX)
     }

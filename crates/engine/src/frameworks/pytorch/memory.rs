@@ -51,14 +51,12 @@ impl Memory {
 
     /// A new storage with a name of its own, held once: a parameter, an input.
     pub(super) fn allocate_named(&mut self, bytes: Bytes, category: Category, name: Arc<str>) -> StorageId {
-        self.timeline.labels.push(name);
-        let label = index(self.timeline.labels.len() - 1);
+        let label = self.timeline.label(name);
         self.push(bytes, category, label)
     }
 
     fn push(&mut self, bytes: Bytes, category: Category, label: u32) -> StorageId {
-        let id = StorageId(index(self.timeline.storages.len()));
-        self.timeline.storages.push(Storage { bytes, category, layer: self.layer, label });
+        let id = self.timeline.add(Storage { bytes, category, layer: self.layer, label });
         self.references.push(1);
         self.event(EventKind::Allocate, id);
         id
@@ -84,11 +82,7 @@ impl Memory {
         if let Some((_, _, number)) = self.recent[slot].filter(|r| (r.0, r.1) == (address, length)) {
             return number;
         }
-        let labels = &mut self.timeline.labels;
-        let number = *self.labels.entry(label).or_insert_with(|| {
-            labels.push(label.into());
-            index(labels.len() - 1)
-        });
+        let number = *self.labels.entry(label).or_insert_with(|| self.timeline.label(label));
         self.recent[slot] = Some((address, length, number));
         number
     }
@@ -142,17 +136,13 @@ impl Memory {
     /// A new layer.
     pub(super) fn add_layer(&mut self, name: Arc<str>) -> u32 {
         self.timeline.layers.push(name);
-        index(self.timeline.layers.len() - 1)
+        u32::try_from(self.timeline.layers.len() - 1).unwrap_or(u32::MAX)
     }
 
     /// The step as it was written down.
     pub(super) fn into_timeline(self) -> Timeline {
         self.timeline
     }
-}
-
-fn index(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -130,13 +130,8 @@ pub(super) fn play(
 
 impl Memory {
     fn allocate(&mut self, bytes: Bytes, category: Category, name: &Arc<str>) -> StorageId {
-        let labels = &mut self.timeline.labels;
-        let label = *self.labels.entry(name.clone()).or_insert_with(|| {
-            labels.push(name.clone());
-            u32::try_from(labels.len() - 1).unwrap_or(u32::MAX)
-        });
-        let id = StorageId(u32::try_from(self.timeline.storages.len()).unwrap_or(u32::MAX));
-        self.timeline.storages.push(Storage { bytes, category, layer: self.layer, label });
+        let label = *self.labels.entry(name.clone()).or_insert_with(|| self.timeline.label(name.clone()));
+        let id = self.timeline.add(Storage { bytes, category, layer: self.layer, label });
         self.references.push(1);
         self.forward.push(self.phase == Phase::Forward);
         self.event(EventKind::Allocate, id);

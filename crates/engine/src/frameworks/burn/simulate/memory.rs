@@ -166,15 +166,13 @@ impl Device {
             Some(label) => *label,
             None => {
                 let name: Arc<str> = label.into();
-                r.timeline.labels.push(name.clone());
-                let at = u32::try_from(r.timeline.labels.len() - 1).unwrap_or(u32::MAX);
-                r.labels.insert(name, at);
-                at
+                let label = r.timeline.label(name.clone());
+                r.labels.insert(name, label);
+                label
             }
         };
-        let id = StorageId(u32::try_from(r.timeline.storages.len()).unwrap_or(u32::MAX));
         let (phase, layer) = (r.phase, r.layer);
-        r.timeline.storages.push(Storage { bytes, category, layer, label });
+        let id = r.timeline.add(Storage { bytes, category, layer, label });
         r.timeline.events.push(Event { kind: EventKind::Allocate, storage: id, phase, layer });
         let buffer = Rc::new(Buffer { id, memory: Rc::downgrade(&self.memory) });
         Tensor { buffer, shape: shape.to_vec(), strides: contiguous(shape), kind }
