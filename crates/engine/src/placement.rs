@@ -137,23 +137,22 @@ pub(crate) fn inside_of(timeline: &Timeline, plan: &Plan, limit: Bytes, total: B
     replay(timeline, &mut *plan.allocator.within(plan.framework, limit, total))
 }
 
-/// Whether a limit is never met, so that a replay inside of it is the one with nothing in its way: PyTorch's allocator asks for
-/// its limit only where it takes a segment, unless it collects garbage or sets address space aside.
-fn runs_as_open(plan: &Plan, open: &Replay, limit: Bytes) -> bool {
+/// Whether a limit that is never met changes nothing, so that a replay inside of it is the one with nothing in its way: PyTorch's
+/// allocator asks for its limit only where it takes a segment, unless it collects garbage or sets address space aside. Of no
+/// other allocator is that known.
+pub(crate) fn heeds_limits_late(plan: &Plan) -> bool {
     let settings = &plan.allocator;
     plan.framework == Framework::Pytorch
         && !settings.cuda_malloc_async
         && !settings.pytorch.expandable_segments
         && settings.pytorch.garbage_collection_threshold == 0
-        && open.fits()
-        && open.peak_reserved.usage.reserved <= limit
 }
 
 /// How the step gets on inside of the card. `open` is its replay with nothing in its way.
 pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay) -> Fit {
     let limits = limits(plan, card);
     let inside = |limit: Bytes| {
-        if runs_as_open(plan, open, limit) {
+        if heeds_limits_late(plan) && open.fits() && open.peak_reserved.usage.reserved <= limit {
             return Cow::Borrowed(open);
         }
         Cow::Owned(inside_of(timeline, plan, limit, card.device.usable()))

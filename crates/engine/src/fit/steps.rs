@@ -122,23 +122,20 @@ impl<'a> Steps<'a> {
     pub(crate) fn is_step_of(&self, other: &Plan) -> bool {
         let [first, ..] = SAMPLES;
         let at = if *self.axis == Axis::Batch { first } else { super::start(self.axis) };
-        let run = |plan: &Plan| {
-            let size = at.saturating_mul(self.axis.step());
-            let binding = self.axis.bind(self.model.graph(), self.binding, size);
-            self.model.step(&binding, plan).ok().map(|step| step.timeline)
-        };
-        match (run(&self.plan), run(other)) {
-            (Some(a), Some(b)) => {
-                a.events == b.events && a.storages == b.storages && a.searches == b.searches
-            }
+        match (self.run(at), self.run_as(other, at)) {
+            (Ok(a), Ok(b)) => a.events == b.events && a.storages == b.storages && a.searches == b.searches,
             _ => false,
         }
     }
 
     fn run(&self, n: u64) -> Result<Timeline, Vec<Problem>> {
+        self.run_as(&self.plan, n)
+    }
+
+    fn run_as(&self, plan: &Plan, n: u64) -> Result<Timeline, Vec<Problem>> {
         let size = n.saturating_mul(self.axis.step());
         let binding = self.axis.bind(self.model.graph(), self.binding, size);
-        Ok(self.model.step(&binding, &self.plan)?.timeline)
+        Ok(self.model.step(&binding, plan)?.timeline)
     }
 
     fn timeline(&mut self, n: u64) -> Option<&Timeline> {
@@ -173,12 +170,6 @@ impl<'a> Steps<'a> {
 
     /// What the allocator reserves at this size inside of a limit; none where it does not fit.
     pub(crate) fn inside(&mut self, n: u64, limit: Bytes, total: Bytes) -> Option<Bytes> {
-        // Only this allocator is known to do the same inside of a limit as long as it does not reach it.
-        let settings = &self.plan.allocator;
-        let same = self.plan.framework == crate::Framework::Pytorch
-            && !settings.cuda_malloc_async
-            && !settings.pytorch.expandable_segments
-            && settings.pytorch.garbage_collection_threshold == 0;
         let known = self.known(n)?;
         if known.allocated > limit {
             return None;
@@ -193,7 +184,7 @@ impl<'a> Steps<'a> {
         let replayed = placement::inside_of(self.timeline(n)?, &plan, limit, total);
         let reserved = replayed.fits().then_some(replayed.peak_reserved.usage.reserved);
         let known = self.known(n)?;
-        if same && replayed.retries == 0 {
+        if replayed.retries == 0 && placement::heeds_limits_late(&plan) {
             known.open = reserved;
         }
         known.inside.insert(limit, reserved);
