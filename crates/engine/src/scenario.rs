@@ -111,7 +111,7 @@ impl Held {
 
 fn held(model: &Model, binding: &Binding, plan: &Plan) -> Result<Held, Vec<Problem>> {
     let estimate = model.estimate(binding, plan)?;
-    let sum = |of: &[Category]| set_up(&estimate.timeline, of);
+    let sum = |of: &[Category]| set_up(&estimate.timeline, of).sum();
     Ok(Held {
         weights: sum(&[Category::Parameter, Category::Buffer]),
         optimizer: sum(&[Category::OptimizerState]),
@@ -161,9 +161,7 @@ const MOST_KEPT: u32 = 4096;
 
 /// What is there before a step, of these categories, so many times.
 fn alive(timeline: &Timeline, of: &[Category], times: u32) -> Vec<Bytes> {
-    let before = timeline.events.iter().take_while(|e| e.phase == Phase::Setup);
-    let storages = before.map(|e| &timeline.storages[e.storage.0 as usize]);
-    let once: Vec<Bytes> = storages.filter(|s| of.contains(&s.category)).map(|s| s.bytes).collect();
+    let once: Vec<Bytes> = set_up(timeline, of).collect();
     let times = (times as usize).min(MOST_KEPT as usize / once.len().max(1) + 1);
     once.repeat(times)
 }
@@ -182,13 +180,11 @@ fn hold(timeline: &mut Timeline, held: &[&Vec<Bytes>]) {
 }
 
 /// What is there before the step, of these categories.
-fn set_up(timeline: &Timeline, of: &[Category]) -> Bytes {
-    let before = timeline.events.iter().take_while(|e| e.phase == Phase::Setup);
-    let made = before.filter(|e| e.kind == EventKind::Allocate);
-    made.map(|e| &timeline.storages[e.storage.0 as usize])
-        .filter(|s| of.contains(&s.category))
-        .map(|s| s.bytes)
-        .sum()
+fn set_up(timeline: &Timeline, of: &[Category]) -> impl Iterator<Item = Bytes> {
+    let before = &timeline.events[..timeline.setup_end()];
+    let made = before.iter().filter(|e| e.kind == EventKind::Allocate);
+    let storages = made.map(|e| &timeline.storages[e.storage.0 as usize]);
+    storages.filter(|s| of.contains(&s.category)).map(|s| s.bytes)
 }
 
 /// `times` as much.

@@ -88,7 +88,7 @@ pub fn replay(timeline: &Timeline, allocator: &mut dyn Allocator) -> Replay {
 /// optimizer's state, which comes to life when the optimizer first runs, in between the gradients. What a step leaves alive
 /// besides its setup is freed when it ends: gradients, by `zero_grad`.
 pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: ReplayOptions) -> Replay {
-    let setup = timeline.events.iter().position(|e| e.phase != Phase::Setup).unwrap_or(timeline.events.len());
+    let setup = timeline.setup_end();
     let mut run = Run { timeline, found: Replay::default(), blocks: vec![None; timeline.storages.len()] };
     let is_state = |event: &Event| {
         timeline
