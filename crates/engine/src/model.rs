@@ -4,7 +4,9 @@ use crate::devices::{Card, Device, context};
 use crate::frameworks::{burn, pytorch, tensorflow};
 use crate::parallel::Split;
 use crate::parameters::Stored;
-use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, Structure, placement, recompose, replay};
+use crate::{
+    Estimate, Framework, LayerRow, ModelSummary, Plan, Structure, placement, recompose, replay, sizes,
+};
 use memfit_graph::{Binding, Bytes, Graph, Inferred, Problem, infer};
 use std::sync::OnceLock;
 
@@ -198,7 +200,7 @@ impl Model {
     pub(crate) fn output_bytes(&self, binding: &Binding) -> Result<Bytes, Vec<Problem>> {
         let inferred = infer(&self.prepared.graph, binding)?;
         let bytes = |id: &memfit_graph::TensorId| {
-            let elements = inferred.shape(*id)?.upper()?.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
+            let elements = sizes::elements(&inferred.shape(*id)?.upper()?);
             Some(inferred.dtype(*id).size_of(elements))
         };
         Ok(self.prepared.graph.outputs.iter().filter_map(bytes).sum())

@@ -1,11 +1,11 @@
 //! Forward: one graph operator after the other, each as the ATen calls it lists.
 
 use super::Runner;
-use super::strides::Dims;
+use super::strides::{self, Dims};
 use super::tape::TensorRef;
 use crate::Mode;
 use memfit_graph::ops::float_island::FloatIsland;
-use memfit_graph::{Call, Dim, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
+use memfit_graph::{Call, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
 use smallvec::SmallVec;
 
 impl Runner<'_> {
@@ -47,7 +47,7 @@ impl Runner<'_> {
         }
         let refs: SmallVec<[Option<TensorRef>; 6]> =
             node.inputs.iter().map(|id| id.and_then(|id| self.value(id))).collect();
-        let upper = |id: TensorId| self.inferred.shape(id)?.dims().iter().map(Dim::upper).collect();
+        let upper = |id: TensorId| strides::upper(self.inferred.shape(id)?);
         let shapes: SmallVec<[Option<Dims>; 2]> = node.outputs.iter().map(|id| id.and_then(upper)).collect();
         let row = &mut self.layer_ops[layer as usize];
         if !row.ops.iter().any(|op| op == node.op.name()) {

@@ -7,6 +7,7 @@
 use super::strides::Dims;
 use super::tape::{Tape, TensorRef};
 use crate::Loss;
+use crate::sizes::elements;
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
 use memfit_graph::{Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Saved, TensorId, View};
 use smallvec::smallvec;
@@ -16,7 +17,7 @@ use std::collections::BTreeSet;
 pub(crate) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Loss, String) {
     let Some(output) = outputs.first() else { return (Loss::None, "no output to compare".into()) };
     let same_as_input = inputs.iter().any(|(shape, dtype)| dtype.is_float() && shape == output);
-    let per_sample = output.iter().skip(1).fold(1_u64, |acc, d| acc.saturating_mul(*d));
+    let per_sample = elements(output.get(1..).unwrap_or_default());
     let image_in = inputs.iter().any(|(shape, _)| shape.len() == 4 && shape[2] > 1);
     let (loss, why) = match output[..] {
         _ if same_as_input => {

@@ -3,7 +3,8 @@
 //! A node does not own what it lists. Inputs, outputs, kept storages and sizes lie in lists of the tape, one node's after the
 //! other's, so that a step of many thousand nodes is a few blocks of memory.
 
-use super::tape::{Edge, Meta, NodeRef, Tape, TensorRef, product};
+use super::tape::{Edge, Meta, NodeRef, Tape, TensorRef};
+use crate::sizes::elements;
 use memfit_graph::{Call, DType, Grad, OutDtype, Place, Saved, View};
 use std::ops::Range;
 
@@ -137,7 +138,7 @@ impl Tape {
                 OutDtype::Like(i) => inputs.get(*i).map_or(promoted, |t| self.tensor(*t).dtype),
                 OutDtype::Is(dtype) => *dtype,
             };
-            self.temporaries.push(dtype.size_of(product(shape)));
+            self.temporaries.push(dtype.size_of(elements(shape)));
         }
         Span::since(start, &self.temporaries)
     }

@@ -1,14 +1,14 @@
 //! What is alive before the step: parameters, buffers, optimizer state and the batch.
 
 use super::backward::Leaf;
-use super::strides::Dims;
 use super::tape::{Edge, Tensor};
-use super::{Runner, StoredTensor, step_config};
+use super::{Runner, StoredTensor, step_config, strides};
 use crate::Category;
 use crate::host;
 use crate::optimizers::{self, Parameter, StateTensor};
 use crate::parameters::Stored;
-use memfit_graph::{Bytes, DType, Dim, Shape};
+use crate::sizes::elements;
+use memfit_graph::{Bytes, DType};
 
 impl Runner<'_> {
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.
@@ -22,8 +22,7 @@ impl Runner<'_> {
                 continue;
             }
             let tensor = &self.graph.tensors[i];
-            let upper = |s: &Shape| s.dims().iter().map(Dim::upper).collect::<Option<Dims>>();
-            let Some(shape) = tensor.declared.shape().and_then(upper) else { continue };
+            let Some(shape) = tensor.declared.shape().and_then(strides::upper) else { continue };
             let dtype = self.plan.precision.applied_to(tensor.declared.dtype().unwrap_or(DType::Float32));
             let layer = match self.structure.first_use[i] {
                 Some(node) => self.structure.node_layers[node as usize],
@@ -34,7 +33,7 @@ impl Runner<'_> {
                 Stored::Parameter | Stored::Frozen => Category::Parameter,
                 Stored::Buffer | Stored::Number => Category::Buffer,
             };
-            let elements = shape.iter().fold(1_u64, |acc, d| acc.saturating_mul(*d));
+            let elements = elements(&shape);
             let bytes = if kind == Stored::Number { Bytes::ZERO } else { dtype.size_of(elements) };
             let storage = self.tape.memory.allocate_named(bytes, category, tensor.name.clone());
             let layout = self.tape.layouts.contiguous(&shape);
@@ -78,7 +77,7 @@ impl Runner<'_> {
             let Some(shape) = self.inferred.shape(*id).and_then(|s| s.upper()) else { continue };
             let dtype = self.plan.precision.applied_to(self.inferred.dtype(*id));
             self.tape.memory.layer = self.named_layer("(inputs)");
-            let elements = shape.iter().fold(1_u64, |acc, d| acc.saturating_mul(*d));
+            let elements = elements(&shape);
             let storage = self.tape.memory.allocate_named(dtype.size_of(elements), Category::Input, name);
             let layout = self.tape.layouts.contiguous(&shape);
             let tensor = Tensor { storage, layout, dtype, edge: Edge::None, is_number: false };

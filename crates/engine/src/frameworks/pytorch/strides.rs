@@ -3,10 +3,17 @@
 //! Sources: aten/src/ATen/TensorUtils.cpp (`computeStride`), c10/core/TensorImpl.h (contiguity and density),
 //! aten/src/ATen/ExpandUtils.cpp (`infer_dense_strides`), PyTorch 2.15.
 
+use crate::sizes;
+use memfit_graph::{Dim, Shape};
 use smallvec::SmallVec;
 
 /// Dims or strides.
 pub(super) type Dims = SmallVec<[u64; 6]>;
+
+/// The dims of a shape, bounds from above where they are open; `None` where there is none.
+pub(super) fn upper(shape: &Shape) -> Option<Dims> {
+    shape.dims().iter().map(Dim::upper).collect()
+}
 
 /// Row-major strides of a shape.
 pub(super) fn contiguous(shape: &[u64]) -> Dims {
@@ -68,8 +75,7 @@ pub(super) fn like(shape: &[u64], strides: &[u64]) -> Dims {
 
 /// The strides of a view of the same elements in another shape; `None` where it needs a copy.
 pub(super) fn view(shape: &[u64], strides: &[u64], new: &[u64]) -> Option<Dims> {
-    let elements: u64 = shape.iter().product();
-    if elements == 0 {
+    if sizes::elements(shape) == 0 {
         return Some(contiguous(new));
     }
     let mut out: Dims = new.into();

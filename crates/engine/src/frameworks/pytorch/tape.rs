@@ -9,6 +9,7 @@ use super::memory::Memory;
 use super::record::{Node, NodeInput};
 use super::strides::{self, Dims};
 use super::workspace::Kernels;
+use crate::sizes::elements;
 use crate::{Category, StorageId};
 use memfit_graph::{Autocast, Bytes, Call, DType, Grad, OutDtype, Place, View};
 use smallvec::SmallVec;
@@ -172,7 +173,7 @@ impl Tape {
             .scratch
             .iter()
             .map(|(shape, dtype)| {
-                self.memory.allocate(dtype.size_of(product(shape)), Category::Workspace, call.function)
+                self.memory.allocate(dtype.size_of(elements(shape)), Category::Workspace, call.function)
             })
             .collect();
         let differentiable = self.grad_mode
@@ -357,11 +358,6 @@ impl Tape {
         })?;
         Some(self.layouts.like(full))
     }
-}
-
-/// The elements of a shape, saturating.
-pub(super) fn product(shape: &[u64]) -> u64 {
-    shape.iter().fold(1, |all, d| all.saturating_mul(*d))
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@
 use super::layouts::Layouts;
 use super::record::Node;
 use super::strides::Dims;
-use super::tape::{Meta, Tape, TensorRef, product};
+use super::tape::{Meta, Tape, TensorRef};
 use crate::Plan;
+use crate::sizes::elements;
 use memfit_graph::{Bytes, DType};
 use std::collections::HashSet;
 
@@ -107,10 +108,10 @@ impl Sizes {
             channels: *channels,
             groups: groups.max(1),
             outputs: *outputs,
-            input: product(x),
-            output: product(y),
-            filter: product(w),
-            window: product(window),
+            input: elements(x),
+            output: elements(y),
+            filter: elements(w),
+            window: elements(window),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Builder, Resident, StoredTensor};
 use crate::parameters::Stored;
+use crate::sizes::elements;
 use crate::{Category, Mode, host};
 use memfit_graph::kernels::{Effect, Made, Place, Source};
 use memfit_graph::{Bytes, DType};
@@ -26,7 +27,7 @@ impl Builder<'_> {
             let category = if kind == Stored::Buffer { Category::Buffer } else { Category::Parameter };
             let variable = self.variable(&shape, dtype, trainable, category, &tensor.name.clone(), layer);
             self.sources[i] = Some(Source::Variable(variable));
-            let elements = shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
+            let elements = elements(&shape);
             let bytes = dtype.size_of(elements);
             self.stored.push(StoredTensor { kind, elements, bytes, layer, optimizer_bytes: Bytes::ZERO });
         }

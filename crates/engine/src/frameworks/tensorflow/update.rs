@@ -7,6 +7,7 @@
 use super::{Builder, Effect, Flow, Wire, grappler};
 use crate::Category;
 use crate::optimizers::{self, Parameter, StepConfig};
+use crate::sizes::elements;
 use memfit_graph::{Bytes, DType};
 use std::collections::BTreeMap;
 
@@ -142,7 +143,7 @@ impl Builder<'_> {
         let bytes: Bytes = slots
             .map(|slot| {
                 let v = &self.flow.variables[*slot as usize];
-                v.dtype.size_of(v.shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d)))
+                v.dtype.size_of(elements(&v.shape))
             })
             .sum();
         // Parameters and buffers were the first variables, in the order of `stored`.
