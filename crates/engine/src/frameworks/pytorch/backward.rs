@@ -5,21 +5,13 @@
 //! (gradients that meet are added in place where nobody else holds the first), accumulate_grad.h (a leaf takes a gradient
 //! over where nobody else holds it and its layout suits, else it is cloned).
 
+use super::gradients::Gradient;
 use super::layouts::Layout;
-use super::record::{Node, NodeInput, Way};
-use super::strides::Dims;
-use super::tape::{Edge, Meta, Tape, TensorRef};
+use super::record::{Node, NodeInput};
+use super::tape::{Edge, Tape, TensorRef};
 use crate::{Category, StorageId};
-use memfit_graph::{DType, Grad};
+use memfit_graph::DType;
 use smallvec::SmallVec;
-
-/// A gradient on its way; it holds its storage once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gradient {
-    pub(super) storage: StorageId,
-    pub(super) layout: Layout,
-    pub(super) dtype: DType,
-}
 
 /// A trained parameter.
 #[derive(Clone, Copy, Debug)]
@@ -181,13 +173,14 @@ impl<M: Machine> Backward<'_, M> {
         for (i, at) in node.inputs.range().enumerate() {
             let input = self.tape().inputs[at];
             if input.edge != Edge::None {
-                let gradient = self.gradient(node, &input, &first, &incoming, &mut scratch);
-                self.tape().convolve_backward(node, i);
+                let tape = self.tape();
+                let gradient = tape.gradient(node, &input, &first, &incoming, &mut scratch);
+                tape.convolve_backward(node, i);
                 gradients.push((input, gradient));
             }
         }
         for (input, gradient) in &mut gradients {
-            *gradient = self.validated(*gradient, &input.meta);
+            *gradient = self.tape().validated(*gradient, &input.meta);
         }
         let tape = self.tape();
         for storage in scratch {
@@ -220,110 +213,6 @@ impl<M: Machine> Backward<'_, M> {
         for at in node.saved.range() {
             tape.memory.release(tape.saved[at]);
         }
-    }
-
-    /// What the node's function returns for an input, before the engine validates it.
-    fn gradient(
-        &mut self,
-        node: &Node,
-        input: &NodeInput,
-        first: &Gradient,
-        incoming: &[Option<Gradient>],
-        scratch: &mut SmallVec<[StorageId; 2]>,
-    ) -> Gradient {
-        let meta = &input.meta;
-        let tape = self.machine.tape();
-        match input.grad {
-            Grad::None | Grad::New => self.fresh(node, meta.layout, meta.dtype),
-            Grad::Like => {
-                let layout = tape.layouts.like(meta.layout);
-                self.made(node, layout, meta.dtype)
-            }
-            Grad::Pointwise => {
-                let dtype = if node.function == "_to_copy" { meta.dtype } else { first.dtype };
-                let layout = tape.layouts.like(first.layout);
-                self.made(node, layout, dtype)
-            }
-            Grad::Pass => self.shared(first, first.layout),
-            Grad::Narrow { .. } => {
-                let layout = tape.layouts.joined(meta.layout, first.layout);
-                self.shared(first, layout)
-            }
-            Grad::Expand => {
-                let layout = tape.layouts.expanded(first.layout, meta.layout);
-                self.shared(first, layout)
-            }
-            Grad::Unview if node.outputs.range().len() > 1 => {
-                // The gradient of a split joins its parts; a part without one is made of zeros.
-                for (j, at) in node.outputs.range().enumerate() {
-                    if incoming.get(j).is_none_or(Option::is_none) {
-                        let out = tape.outputs[at];
-                        scratch.push(tape.new_storage(out.layout, out.dtype, Category::Transient, "zeros"));
-                    }
-                }
-                self.fresh(node, meta.layout, first.dtype)
-            }
-            Grad::Unview => match node.way {
-                Way::Permute(order) if order.range().len() == tape.layouts.shape(first.layout).len() => {
-                    let old: Dims = tape.layouts.strides(first.layout).into();
-                    let mut strides = old.clone();
-                    for (k, from) in tape.orders[order.range()].iter().enumerate() {
-                        if let Some(slot) = strides.get_mut(*from) {
-                            *slot = old[k];
-                        }
-                    }
-                    let shape: Dims = tape.layouts.shape(meta.layout).into();
-                    let layout = tape.layouts.add(&shape, &strides);
-                    self.shared(first, layout)
-                }
-                Way::Slice if !tape.layouts.same_shape(meta.layout, first.layout) => {
-                    self.fresh(node, meta.layout, first.dtype)
-                }
-                Way::Reshape => match tape.layouts.viewed(first.layout, meta.layout) {
-                    Some(layout) => self.shared(first, layout),
-                    None => self.fresh(node, meta.layout, first.dtype),
-                },
-                // An expand's gradient is summed when it is validated.
-                _ => self.shared(first, first.layout),
-            },
-        }
-    }
-
-    /// A new row-major tensor of the dims of a layout.
-    fn fresh(&mut self, node: &Node, of: Layout, dtype: DType) -> Gradient {
-        let layout = self.tape().layouts.made_contiguous(of);
-        self.made(node, layout, dtype)
-    }
-
-    fn made(&mut self, node: &Node, layout: Layout, dtype: DType) -> Gradient {
-        let storage = self.tape().new_storage(layout, dtype, Category::ActivationGradient, node.function);
-        Gradient { storage, layout, dtype }
-    }
-
-    fn shared(&mut self, of: &Gradient, layout: Layout) -> Gradient {
-        self.tape().memory.hold(of.storage);
-        Gradient { layout, ..*of }
-    }
-
-    /// `validate_outputs`: summed to the input's shape and cast to its dtype where they differ.
-    fn validated(&mut self, mut g: Gradient, meta: &Meta) -> Gradient {
-        let tape = self.tape();
-        if !tape.layouts.same_shape(g.layout, meta.layout) {
-            let layout = tape.layouts.made_contiguous(meta.layout);
-            if tape.layouts.elements(g.layout) != tape.layouts.elements(meta.layout) {
-                let summed = tape.new_storage(layout, g.dtype, Category::ActivationGradient, "sum_to_size");
-                tape.memory.release(g.storage);
-                g.storage = summed;
-            }
-            g.layout = layout;
-        }
-        if g.dtype != meta.dtype && meta.dtype.is_float() {
-            let layout = tape.layouts.like(g.layout);
-            let storage = tape.new_storage(g.layout, meta.dtype, Category::ActivationGradient, "_to_copy");
-            tape.memory.release(g.storage);
-            g = Gradient { storage, layout, dtype: meta.dtype };
-        }
-        g
     }
 
     /// Puts a gradient where its edge leads, adding to what is there.
@@ -397,7 +286,7 @@ impl<M: Machine> Backward<'_, M> {
 mod tests {
     use super::*;
     use crate::EventKind;
-    use memfit_graph::{Call, Operand, OutDtype, Place, Saved};
+    use memfit_graph::{Call, Grad, Operand, OutDtype, Place, Saved};
 
     fn tape_with_leaf() -> (Tape, TensorRef, Vec<Leaf>) {
         let mut tape = Tape::new(None, true);

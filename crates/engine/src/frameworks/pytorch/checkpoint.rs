@@ -4,7 +4,8 @@
 //! again, now keeping what its operators keep, then runs backward through it, and drops it all before the next segment.
 
 use super::Runner;
-use super::backward::{self, Gradient, Leaf, Machine, Options};
+use super::backward::{self, Leaf, Machine, Options};
+use super::gradients::Gradient;
 use super::record::{Node, NodeInput, Span, Way};
 use super::tape::{Edge, NodeRef, Tape, TensorRef};
 use crate::{Checkpoint, StorageId};

@@ -3,9 +3,11 @@
 //! The step is run call by call without computing anything: forward in graph order (`tape`), the loss (`loss`),
 //! backward as the autograd engine would (`backward`), then the optimizer. Kernels' scratch memory is part of it (`workspace`). Rules are those of PyTorch 2.15.
 
+mod autocast;
 mod backward;
 mod checkpoint;
 mod forward;
+mod gradients;
 mod in_place;
 mod layouts;
 pub(crate) mod loss;

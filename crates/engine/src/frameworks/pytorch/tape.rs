@@ -1,9 +1,9 @@
 //! Tensors and autograd nodes of one step, and the forward execution of ATen calls.
 //!
-//! A call makes storages or views, and, where a gradient flows, a node that holds what derivatives.yaml says. Autocast
-//! casts inputs before the call as its lists say; a leaf parameter's cast is made once per step and kept until forward
-//! ends (aten/src/ATen/autocast_mode.cpp, `cached_cast`).
+//! A call makes storages or views, and, where a gradient flows, a node that holds what derivatives.yaml says (`record`). Autocast
+//! casts its inputs before (`autocast`).
 
+use super::autocast::Casts;
 use super::layouts::{Layout, Layouts};
 use super::memory::Memory;
 use super::record::{Node, NodeInput};
@@ -11,7 +11,7 @@ use super::strides::{self, Dims};
 use super::workspace::Kernels;
 use crate::sizes::elements;
 use crate::{Category, StorageId};
-use memfit_graph::{Autocast, Bytes, Call, DType, Grad, OutDtype, Place, View};
+use memfit_graph::{Bytes, Call, DType, Grad, OutDtype, Place, View};
 use smallvec::SmallVec;
 
 /// Index of a tensor on the tape.
@@ -80,9 +80,7 @@ pub(super) struct Tape {
     pub(super) input_is_last_use: bool,
     /// What convolutions need; nothing on fake tensors, which run no kernel.
     pub(super) kernels: Option<Kernels>,
-    /// By leaf, its cached cast.
-    casts: Vec<Option<TensorRef>>,
-    cached: Vec<StorageId>,
+    pub(super) casts: Casts,
 }
 
 impl Tape {
@@ -101,8 +99,7 @@ impl Tape {
             grad_mode,
             input_is_last_use: false,
             kernels: None,
-            casts: Vec::new(),
-            cached: Vec::new(),
+            casts: Casts::default(),
         }
     }
 
@@ -195,7 +192,7 @@ impl Tape {
     }
 
     /// The dtype that a call's float inputs meet in; for integers alone, theirs.
-    fn promoted(&self, inputs: &[TensorRef]) -> DType {
+    pub(super) fn promoted(&self, inputs: &[TensorRef]) -> DType {
         let meet = |floats: bool| {
             let tensors = inputs.iter().map(|t| self.tensor(*t));
             let of_kind = tensors.filter(|t| t.dtype.is_float() == floats);
@@ -203,78 +200,6 @@ impl Tape {
             real.or_else(|| of_kind.map(|t| t.dtype).reduce(DType::promote))
         };
         meet(true).or_else(|| meet(false)).unwrap_or(DType::Float32)
-    }
-
-    /// What this call's float inputs are cast to. Without autocast, a matrix product cannot mix float32 with half: where
-    /// float32 arrives in a half model, the model's own cast back is one that its float32 export does not show.
-    fn cast_target(&self, call: &Call, inputs: &[TensorRef]) -> Option<DType> {
-        let Some(half) = self.autocast else {
-            let floats =
-                inputs.iter().map(|t| self.tensor(*t)).filter(|t| t.dtype.is_float() && !t.is_number);
-            let half = floats.clone().map(|t| t.dtype).find(|d| d.is_half())?;
-            let mixes = floats.clone().any(|t| t.dtype == DType::Float32);
-            return (call.autocast == Autocast::Lower && mixes).then_some(half);
-        };
-        match call.autocast {
-            Autocast::Keep => None,
-            Autocast::Lower => Some(half),
-            Autocast::Fp32 => Some(DType::Float32),
-            Autocast::Promote => Some(self.promoted(inputs)),
-        }
-    }
-
-    fn cast_for_call(
-        &mut self,
-        t: TensorRef,
-        target: DType,
-        temporaries: &mut SmallVec<[StorageId; 2]>,
-    ) -> TensorRef {
-        let tensor = *self.tensor(t);
-        if tensor.is_number
-            || !tensor.dtype.is_float()
-            || tensor.dtype == target
-            || tensor.dtype == DType::Float64
-        {
-            return t;
-        }
-        // Only a leaf that needs a gradient, cast down from float32, is cached.
-        let leaf = match tensor.edge {
-            Edge::Leaf(leaf) if tensor.dtype == DType::Float32 && target.is_half() => Some(leaf as usize),
-            _ => None,
-        };
-        if let Some(cast) = leaf.and_then(|leaf| self.casts.get(leaf).copied().flatten()) {
-            return cast;
-        }
-        let cast = self.cast(t, target);
-        let storage = self.tensor(cast).storage;
-        if let Some(leaf) = leaf {
-            if self.casts.len() <= leaf {
-                self.casts.resize(leaf + 1, None);
-            }
-            self.casts[leaf] = Some(cast);
-            self.cached.push(storage);
-        } else {
-            temporaries.push(storage);
-        }
-        cast
-    }
-
-    /// `aten::_to_copy`: a new tensor in another dtype, laid out like the old one.
-    pub(super) fn cast(&mut self, t: TensorRef, target: DType) -> TensorRef {
-        let call = Call::new("_to_copy").input(memfit_graph::Operand::Input(0), Grad::Pointwise).output(
-            self.shape(t),
-            OutDtype::Is(target),
-            Place::Pointwise,
-        );
-        self.run(&call, &[t])[0]
-    }
-
-    /// Leaves the autocast region: the cached casts that no node keeps are freed.
-    pub(super) fn end_autocast(&mut self) {
-        self.casts.clear();
-        for storage in std::mem::take(&mut self.cached) {
-            self.memory.release(storage);
-        }
     }
 
     fn output(
@@ -363,30 +288,12 @@ impl Tape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_graph::{Operand, Saved};
+    use memfit_graph::Operand;
 
     fn leaf(tape: &mut Tape, shape: &[u64]) -> TensorRef {
         let t = tape.new_tensor(shape, DType::Float32, Category::Parameter, "w");
         tape.tensors[t.0 as usize].edge = Edge::Leaf(0);
         t
-    }
-
-    #[test]
-    fn a_leaf_is_cast_once_and_an_activation_each_time() {
-        let mut tape = Tape::new(Some(DType::Bfloat16), true);
-        let w = leaf(&mut tape, &[4, 4]);
-        let call = Call::new("mm")
-            .autocast(Autocast::Lower)
-            .input(Operand::Input(0), Grad::New)
-            .input(Operand::Input(1), Grad::New)
-            .output(&[4, 4], OutDtype::Promoted, Place::New)
-            .saves([Saved::Input(0), Saved::Input(1)]);
-        let y = tape.run(&call, &[w, w])[0];
-        assert_eq!(tape.tensor(y).dtype, DType::Bfloat16);
-        // The weight, one cast of it, the product.
-        assert_eq!(tape.memory.storage(tape.tensor(y).storage).bytes, Bytes(32));
-        tape.run(&call, &[y, w]);
-        assert_eq!(tape.nodes.iter().filter(|n| n.function == "_to_copy").count(), 1);
     }
 
     #[test]
