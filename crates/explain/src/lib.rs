@@ -6,6 +6,7 @@
 
 mod causes;
 mod context;
+mod decode;
 mod families;
 mod json;
 mod line;

@@ -16,10 +16,10 @@ pub(crate) fn newlines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Text without the sequences that colour it.
+/// Text without what a terminal takes for itself: colours, links, the backspaces of old progress bars.
 pub(crate) fn plain(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    if !text.contains('\u{1b}') {
+    if text.bytes().all(|byte| byte >= b' ' || matches!(byte, b'\t' | b'\n')) {
         return text.into_owned();
     }
     let mut plain = String::with_capacity(text.len());
@@ -29,9 +29,28 @@ pub(crate) fn plain(bytes: &[u8]) -> String {
             '\u{1b}' if chars.next_if_eq(&'[').is_some() => {
                 while chars.next().is_some_and(|c| !c.is_ascii_alphabetic()) {}
             }
-            '\u{1b}' => {}
+            // An operating system command, such as a link, ends in a bell or an escape with a backslash.
+            '\u{1b}' if chars.next_if_eq(&']').is_some() => {
+                while chars.next_if(|c| !matches!(c, '\u{7}' | '\u{1b}')).is_some() {}
+                if chars.next() == Some('\u{1b}') {
+                    chars.next_if_eq(&'\\');
+                }
+            }
+            '\t' | '\n' | '\r' => plain.push(c),
+            c if c.is_control() => {}
             c => plain.push(c),
         }
     }
     plain
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_a_terminal_takes_is_no_text() {
+        let plain = |text: &str| super::plain(text.as_bytes());
+        assert_eq!(plain("\u{1b}[1;31mKilled\u{1b}[0m"), "Killed");
+        assert_eq!(plain("\u{1b}]8;;https://a.b/c\u{1b}\\train.py\u{1b}]8;;\u{7}:3"), "train.py:3");
+        assert_eq!(plain("1/5\u{8}\u{8}\u{8}2/5\tloss"), "1/52/5\tloss");
+    }
 }

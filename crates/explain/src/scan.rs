@@ -8,6 +8,7 @@
 //! before it said is counted; of a run that survives failure after failure the first failures and the last are kept, the last
 //! one of each chunk being found first and read then. A line longer than a chunk is read in parts.
 
+use crate::decode::Text;
 use crate::families;
 use crate::line::{LINE, around, newlines, plain};
 use crate::message::Kind;
@@ -52,7 +53,8 @@ const QUOTED: usize = 300;
 ///
 /// # Errors
 /// What the reader reports.
-pub fn read(mut reader: impl Read) -> io::Result<Log> {
+pub fn read(reader: impl Read) -> io::Result<Log> {
+    let mut reader = Text::new(reader)?;
     let mut scan = Scan::new();
     let (mut buffer, mut start, mut end) = (vec![0u8; BEHIND + CHUNK], 0usize, 0usize);
     loop {
