@@ -1,5 +1,5 @@
 //! How fast a log of one GiB is read: a healthy one, ones whose every line matches, one line without an end, progress bars, allocator
-//! dumps of millions of chunks, and runs that survive a failure, or one after the other.
+//! dumps of millions of chunks, killed processes, and runs that survive a failure, or one after the other.
 
 #![allow(missing_docs)]
 
@@ -53,6 +53,7 @@ fn scan(c: &mut Criterion) {
         ("one line of failures", "", failure.trim_end()),
         ("a progress bar that returns", "", bar),
         ("an allocator's dump", failure, chunk),
+        ("a short line of a killed process", "", "worker 12: exit code 137\n"),
     ] {
         group.bench_function(name, |b| b.iter(|| black_box(memfit_explain::read(log(first, line)))));
     }

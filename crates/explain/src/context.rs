@@ -47,7 +47,8 @@ macro_rules! regex {
     };
 }
 
-regex!(frame, r#"File "([^"]*)", line \d+, in (\S+)"#);
+// Python's own frames; those of Rich (`train.py:12 in main`) and of IPython (`File train.py:12, in main(x)`, `train.py in main(x)`).
+regex!(frame, r#"(?:File "([^"]*)", line \d+,|(\S+\.py)(?::\d+,?)?) in ([\w<>.]+)"#);
 regex!(epoch, r"(?i)\bepoch[\s:=\[(#]*(\d+)");
 regex!(step, r"(?i)\b(?:step|iter|iteration|batch)[\s:=\[(#]*(\d+)");
 regex!(bar, r"(\d+)/\d+ \[");
@@ -76,6 +77,14 @@ pub(crate) const READINGS: &[&str] = &[
     "vram",
 ];
 
+/// What a traceback begins with.
+const TRACEBACK: &str = "Traceback (most recent call last)";
+
+/// A message that a logger wrote as a string of JSON, which holds the lines of a traceback.
+fn unescaped(line: &str) -> String {
+    line.replace("\\n", "\n").replace("\\\"", "\"")
+}
+
 /// The memory that a line prints, in KiB where it has a unit, else in thousandths of its own.
 pub(crate) fn reading(line: &str) -> Option<u64> {
     let found = reading_of().captures(line)?;
@@ -95,11 +104,14 @@ impl Context {
         context.epoch = last(epoch(), text);
         context.step = last(step(), text).or_else(|| last(bar(), text));
         context.batch = last(batch(), text);
-        let traceback = text.rfind("Traceback (most recent call last)").map_or("", |at| &text[at..]);
+        let logged = unescaped(line);
+        let traceback = [logged.as_str(), text].into_iter().find_map(|t| Some(&t[t.rfind(TRACEBACK)?..]));
+        let traceback = traceback.unwrap_or_default();
         // A failure far below a traceback is not what it led to.
         if traceback.len() < 40_000 {
             for found in frame().captures_iter(traceback) {
-                context.frame(&found[1], &found[2]);
+                let file = found.get(1).or(found.get(2)).map_or("", |file| file.as_str());
+                context.frame(file, &found[3]);
             }
             for found in traceback.lines() {
                 if found.trim_start().starts_with("at::") || found.contains("optimizer.step(") {
@@ -205,6 +217,24 @@ mod tests {
         let context = Context::before(text, "");
         assert_eq!((context.run, context.pass), (Some(Run::Validation), Some(Phase::Forward)));
         assert_eq!((context.epoch, context.step), (Some(3), Some(120)));
+    }
+
+    #[test]
+    fn frames_of_rich_of_ipython_and_of_a_string_of_json() {
+        let run = |text: &str, line: &str| Context::before(text, line).run;
+        let title = "Traceback (most recent call last)";
+        assert_eq!(
+            run(&format!("╭─ {title} ─╮\n│ /a/train.py:210 in validate │\n"), ""),
+            Some(Run::Validation)
+        );
+        assert_eq!(
+            run(&format!("{title}\nFile ~/a/trainer.py:89, in Trainer.predict(self)\n"), ""),
+            Some(Run::Prediction)
+        );
+        assert_eq!(run(&format!("{title}\n/a/trainer.py in evaluate(self, x)\n"), ""), Some(Run::Validation));
+        let line =
+            format!(r#"{{"exc": "{title}:\n  File \"t.py\", line 3, in validate\n    y = model(x)"}}"#);
+        assert_eq!(run("", &line), Some(Run::Validation));
     }
 
     #[test]

@@ -26,7 +26,12 @@ pub(super) const RULES: &[fn(&Log) -> Option<Finding>] = &[
 /// What a context and its libraries take at most (cuBLAS, cuDNN and every kernel of a framework loaded).
 const CONTEXT: Bytes = Bytes::mib(1536);
 
-fn found(cause: Cause, confidence: Confidence, explanation: String, lines: Vec<u64>) -> Option<Finding> {
+/// What a library's handle and its first scratch memory take at most (cuBLAS's workspace on Hopper is 32 MiB, cuDNN's handle with its
+/// kernels some hundred).
+const LIBRARY: Bytes = Bytes::mib(256);
+
+fn found(cause: Cause, confidence: Confidence, explanation: String, mut lines: Vec<u64>) -> Option<Finding> {
+    lines.dedup();
     Some(Finding { cause, confidence, explanation, lines })
 }
 
@@ -62,6 +67,8 @@ fn library_handle(log: &Log) -> Option<Finding> {
     let status = m.detail.clone().unwrap_or_default();
     let sure = if status.contains("ALLOC_FAILED") || status.contains("out of memory") {
         Confidence::Certain
+    } else if m.free.is_some_and(|free| free < LIBRARY) {
+        Confidence::Likely
     } else {
         Confidence::Possible
     };
@@ -286,7 +293,11 @@ fn step_too_big(log: &Log) -> Option<Finding> {
 }
 
 fn host_memory(log: &Log) -> Option<Finding> {
-    let m = log.failure().filter(|m| matches!(m.kind, Kind::HostAllocation | Kind::HostKill))?;
+    let first = log.failure().filter(|m| matches!(m.kind, Kind::HostAllocation | Kind::HostKill))?;
+    // What only tells of the signal gives way to who says why it was sent.
+    let kills = |m: &&Message| m.kind == Kind::HostKill && m.detail.as_deref() != Some("signal 9");
+    let named = (first.kind == Kind::HostKill).then(|| log.messages.iter().find(kills)).flatten();
+    let m = named.filter(|m| m.line >= first.line).unwrap_or(first);
     let (sure, text) = match (m.kind, m.requested, m.detail.as_deref()) {
         (Kind::HostKill, _, Some("signal 9")) => (
             Confidence::Possible,
@@ -296,7 +307,7 @@ fn host_memory(log: &Log) -> Option<Finding> {
         (_, Some(requested), _) => (Confidence::Certain, format!("{requested} of the host's memory were asked for and not had.")),
         _ => (Confidence::Likely, "An allocation of the host's memory failed.".to_owned()),
     };
-    found(Cause::HostMemory, sure, text, vec![m.line])
+    found(Cause::HostMemory, sure, text, vec![first.line, m.line])
 }
 
 fn shared_memory(log: &Log) -> Option<Finding> {

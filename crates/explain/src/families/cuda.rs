@@ -12,7 +12,11 @@
 //! | `Out of memory error on GPU N. Cannot allocate N memory` | PaddlePaddle 1.8 to 3.0, paddle/fluid/memory/allocation |
 //! | `Out of GPU memory trying to allocate N` | CUDA.jl 1 to 5 |
 //! | `Check failed: error == cudaSuccess (2 vs. 0)  out of memory`, `CUDA Error: out of memory` | Caffe 1.0, Darknet of 2018 |
-//! | `No available memory for the cache blocks`, `Free memory on device (N/N) on startup` | vLLM 0.2 to 0.10 |
+//! | `No available memory for the cache blocks`, `Free memory on device (N/N) on startup`, `N KV cache is needed, which is larger than` | vLLM 0.2 to 0.11 |
+//! | `There is not enough GPU video memory available!` | torch-directml 0.1 to 0.2 |
+//! | `CUDA failed with error out of memory`; `cuda failed with error 2 out of memory` | CTranslate2 2 to 4; spconv 2 (tensorview) |
+//! | `Error out of memory at line N in file …` | bitsandbytes 0.35 to 0.45, csrc/ops.cuh |
+//! | `ErrorOutOfDeviceMemory` | Vulkan-Hpp, as ggml-vulkan prints it |
 
 use super::{Family, is_talk};
 use crate::message::{Kind, Message};
@@ -48,6 +52,12 @@ pub(super) const FAMILY: Family = Family {
         "No available memory for the cache blocks",
         "on startup is less than desired GPU memory",
         "Invalid buffer size:",
+        "KV cache is needed, which is larger than the available KV cache memory",
+        "There is not enough GPU video memory available",
+        "failed with error out of memory",
+        "failed with error 2 out of memory",
+        "Error out of memory at line",
+        "ErrorOutOfDeviceMemory",
     ],
     parse,
     follow: super::nothing,
@@ -113,6 +123,19 @@ fn parse(line: &str) -> Option<Message> {
     if has("No available memory for the cache blocks") {
         message.kind = Kind::DeviceAllocation;
         message.detail = Some("vLLM: the weights leave no room for the cache".into());
+        return (!is_talk(line)).then_some(message);
+    }
+    if has("KV cache is needed, which is larger than the available KV cache memory") {
+        message.kind = Kind::DeviceAllocation;
+        message.requested = before(line, "KV cache is needed");
+        message.free = after(line, "available KV cache memory (");
+        message.detail = Some("vLLM: one request's cache does not fit beside the weights".into());
+        return Some(message);
+    }
+    if has("There is not enough GPU video memory available") {
+        message.kind = Kind::DeviceAllocation;
+        message.requested = count_after(line, "Could not allocate tensor with");
+        message.detail = Some("DirectML".into());
         return (!is_talk(line)).then_some(message);
     }
     // Metal refuses a buffer that is longer than `maxBufferLength`, whatever is free (ATen/mps/MPSAllocator.mm).

@@ -14,6 +14,12 @@
 //! | `is killed by signal`, `out of shared memory`, `unable to mmap N bytes from file </torch_…>` | PyTorch 0.4 to 2.8, torch/utils/data/_utils/signal_handling.py, aten/src/ATen/MapAllocator.cpp |
 //! | `Unable to allocate N for an array with shape` | NumPy 1.18 to 2.3, numpy/_core/_exceptions.py; without N in 1.17 |
 //! | `[Errno 12]`, `MemoryError` | CPython 3 |
+//! | `Error while creating shared memory segment` | NCCL 2.4 to 2.27, src/misc/shmutils.cc |
+//! | `killed due to memory pressure (OOM)` | Ray 2.2 to 2.40, src/ray/raylet/node_manager.cc |
+//! | `The node was low on resource: memory` | Kubernetes 1.11 to 1.31, pkg/kubelet/eviction/helpers.go |
+//! | `Container killed due to memory usage`; `has gone over memory limit of` | Amazon ECS and Batch; HTCondor 8 to 23, condor_starter |
+//! | `Killed … due to memory pressure for` | systemd 248 to 257, src/oom/oomd-manager.c |
+//! | `SIGKILL(-9)`; `memory allocation of N bytes failed` | joblib 0.12 to 1.4 (loky); Rust 1, library/std/src/alloc.rs |
 
 use super::{Family, is_talk};
 use crate::message::{Kind, Message};
@@ -45,6 +51,7 @@ pub(super) const FAMILY: Family = Family {
         "SIGKILL",
         "signal 9",
         "Exceeded job memory limit",
+        "Exceeded step memory limit",
         "is killed by signal",
         "out of shared memory",
         "unable to open shared memory object",
@@ -61,6 +68,15 @@ pub(super) const FAMILY: Family = Family {
         "Signals.SIGKILL: 9",
         "return code = -9",
         "The paging file is too small",
+        "low on resource: memory",
+        "killed due to memory pressure (OOM)",
+        "due to memory pressure for /",
+        "tried to allocate more memory than is available",
+        "Container killed due to memory usage",
+        "memory limit of",
+        "memory allocation of",
+        "SIGKILL(-9)",
+        "creating shared memory segment",
     ],
     parse,
     follow: super::nothing,
@@ -93,6 +109,7 @@ fn parse(line: &str) -> Option<Message> {
     let file =
         has("/torch_") && (has("unable to mmap") || has("unable to write to file") || has("No space left"));
     let shared = has("out of shared memory") || has("unable to open shared memory object");
+    let shared = shared || has("Error while creating shared memory segment");
     if (shared || file || has("Bus error") && has("worker")) && !has("Too many open files") {
         return new(Kind::SharedMemory, "");
     }
@@ -125,14 +142,42 @@ fn parse(line: &str) -> Option<Message> {
     if has("is killed by signal: Killed") {
         return new(Kind::HostKill, "a data loader's worker");
     }
-    if has("oom-kill") || has("oom_kill") && has("event") || has("Exceeded job memory limit") {
+    let limit = has("Exceeded job memory limit") || has("Exceeded step memory limit");
+    if has("oom-kill")
+        || has("oom_kill") && has("event")
+        || limit
+        || has("has gone over") && has("memory limit of")
+    {
         return new(Kind::HostKill, "the batch system or the kernel");
     }
-    if has("OOMKilled") && !is_talk(line) && !has("false") {
+    if is_status(line, "OOMKilled") && !is_talk(line) && !has("false") {
         return new(Kind::HostKill, "Kubernetes");
     }
-    if has("running low on memory") && has("killed") {
+    if has("running low on memory") && has("killed")
+        || has(" killed due to memory pressure (OOM)") && !has(" 0 Workers (tasks / actors) killed")
+    {
         return new(Kind::HostKill, "Ray");
+    }
+    if has("low on resource: memory") {
+        return new(Kind::HostKill, "Kubernetes, since its node had none left");
+    }
+    if has("Container killed due to memory usage") {
+        return new(Kind::HostKill, "the service that runs the container");
+    }
+    if has("Killed /") && has("due to memory pressure for /") {
+        return new(Kind::HostKill, "systemd-oomd");
+    }
+    if has("notebook tried to allocate more memory than is available") {
+        return new(Kind::HostKill, "Kaggle");
+    }
+    // Rust's `handle_alloc_error` (library/std/src/alloc.rs), as tokenizers and Polars end.
+    if has("memory allocation of ") && has(" bytes failed") {
+        let mut message = new(Kind::HostAllocation, "")?;
+        message.requested = count_after(line, "memory allocation of");
+        return Some(message);
+    }
+    if has("java.lang.OutOfMemoryError") && !is_talk(line) {
+        return new(Kind::HostAllocation, "the Java heap");
     }
     let trimmed = line.trim_end();
     // A shell's `Killed`, alone or after the line and the process.
@@ -147,22 +192,36 @@ fn parse(line: &str) -> Option<Message> {
         || has("Signal 9 (SIGKILL)")
         || has("terminated by signal SIGKILL")
         || has("Signals.SIGKILL: 9")
+        || has("SIGKILL(-9)")
         || has("return code = -9")
         || has("*** [") && has("] Error 137");
     if shell || signal && !is_talk(line) {
         return new(Kind::HostKill, "signal 9");
     }
-    let error =
-        ["MemoryError", "std::bad_alloc", "[Errno 12] Cannot allocate memory", "Cannot allocate memory"];
-    let raised = error.iter().find(|e| has(e))?;
-    let start = line.trim_start().starts_with(raised)
-        || has(": MemoryError")
-        || has("_ArrayMemoryError")
-        || has("what():")
-        || has("Error")
-        || has("error");
+    let raised = ["std::bad_alloc", "Cannot allocate memory"].iter().any(|words| {
+        let told = ["what():", "Error", "error", ": Cannot allocate memory"];
+        has(words) && (line.trim_start().starts_with(words) || told.iter().any(|word| has(word)))
+    });
+    let raised = raised || is_raised(line, "MemoryError");
     let device = has("OutOfMemoryError") || has("cuda") || has("CUDA");
-    (start && !device && !is_talk(line)).then(|| new(Kind::HostAllocation, "")).flatten()
+    (raised && !device && !is_talk(line)).then(|| new(Kind::HostAllocation, "")).flatten()
+}
+
+/// Whether a line ends in an exception's name or goes on with what it says: `numpy.core._exceptions._ArrayMemoryError: …`, but not
+/// the name of a test or a sentence.
+fn is_raised(line: &str, exception: &str) -> bool {
+    line.match_indices(exception).any(|(at, name)| {
+        let rest = &line[at + name.len()..];
+        rest.trim_end().is_empty() || rest.starts_with([':', '(', '"', '\'', ')', ']'])
+    })
+}
+
+/// Whether a word stands as a status, not in the middle of a sentence: `OOMKilled pods`.
+fn is_status(line: &str, status: &str) -> bool {
+    line.match_indices(status).any(|(at, _)| {
+        let next = line[at + status.len()..].strip_prefix(' ').and_then(|rest| rest.chars().next());
+        line[..at].trim_end().ends_with(':') || !next.is_some_and(char::is_lowercase)
+    })
 }
 
 /// Slurm's state of a job, a word of its own: `OUT_OF_MEMORY`, which sacct shortens to `OUT_OF_ME+`.

@@ -5,6 +5,7 @@
 
 use super::{Family, is_talk};
 use crate::message::{Kind, Message};
+use crate::size::{count, count_after};
 
 pub(super) const FAMILY: Family = Family {
     needles: &[
@@ -20,9 +21,17 @@ pub(super) const FAMILY: Family = Family {
         "was unable to find an engine to execute this computation",
     ],
     parse,
-    follow: super::nothing,
+    follow,
     names: &["library"],
 };
+
+/// `Memory usage: N bytes free, N bytes total.` (xla/stream_executor/cuda/cuda_dnn.cc).
+fn follow(m: &mut Message, line: &str) {
+    if let (None, Some((_, usage))) = (m.free, line.split_once("Memory usage: ")) {
+        m.free = count(usage);
+        m.capacity = count_after(usage, "bytes free,");
+    }
+}
 
 fn parse(line: &str) -> Option<Message> {
     if is_talk(line) {

@@ -77,7 +77,8 @@ fn named(line: &str) -> Option<Message> {
     let starts = ["torch.cuda.OutOfMemoryError:", "torch.OutOfMemoryError:", "torch._C._OutOfMemoryError:"];
     let rest = starts.iter().find_map(|s| line.find(s).map(|at| (at, &line[at + s.len()..])));
     let (at, _) = rest?;
-    (!is_talk(&line[..at]) && !line[..at].contains("except"))
+    let quoted = line[..at].ends_with('`');
+    (!quoted && !is_talk(&line[..at]) && !line[..at].contains("except"))
         .then(|| Message::new("pytorch", Kind::DeviceAllocation))
 }
 

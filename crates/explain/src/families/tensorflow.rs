@@ -56,6 +56,10 @@ fn parse(line: &str) -> Option<Message> {
             return None;
         }
         let mut message = new(Kind::DeviceAllocation);
+        // JAX builds the same allocator from XLA's tree, and asks it for all that a program needs.
+        if ["external/xla/", "external/org_tensorflow/"].iter().any(|tree| line.contains(tree)) {
+            message.family = "jax";
+        }
         if line.contains("(cpu") || line.contains("host_bfc") {
             message.kind = Kind::HostAllocation;
         }
