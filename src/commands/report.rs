@@ -2,6 +2,7 @@
 
 mod done;
 mod folder;
+mod lines;
 
 use crate::args::{Document, ReportArgs};
 use crate::failure::Failure;
@@ -32,7 +33,7 @@ fn write(kind: Document, step: &Step) -> String {
         Document::Markdown => markdown::estimate(e, &from()),
         Document::Svg => svg::card(e, &from()),
         Document::Json => json::estimate(e),
-        Document::Jsonl => json::line(e),
+        Document::Jsonl => json::line(e, &step.file),
         Document::Csv => csv::estimate(e),
         Document::Text => {
             anstream::adapter::strip_str(&text::estimate(e, &text::Options::default())).to_string()

@@ -101,6 +101,7 @@ fn budgets_and_growth_are_gates() {
     write("budget = \"1MiB\"\nmax_growth = \"0.0%\"\nprecision = \"fp32\"\noptimizer = \"sgd\"");
     assert_eq!(check(&[]).code, 1);
     let sarif = check(&["--format", "sarif"]).json();
+    assert_eq!(crate::schema::against(include_str!("sarif/schema.json"), &sarif), [""; 0]);
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], json!("over-budget"));
     assert!(check(&["--format", "github"]).out.starts_with("::error file="));
     write("no_such_flag = 1");
@@ -161,6 +162,41 @@ fn a_large_folder_is_gone_on_with_after_a_stop() {
     // Other flags are another question.
     memfit(&["report", models, "-b", "3", "-o", &stopped]);
     assert!(fs::read_to_string(&kept).unwrap().contains("batch 3"));
+}
+
+/// A file of lines whose run was stopped is gone on with: what is there is kept, and the end is the same as without a stop.
+#[test]
+fn lines_are_gone_on_with_after_a_stop() {
+    let bytes = Builder::conv().bytes();
+    let folder = file("lines/a.onnx", &bytes);
+    let folder = Path::new(&folder).parent().unwrap();
+    fs::write(folder.join("b.onnx"), b"no model").unwrap();
+    for name in ["c.onnx", "d.onnx"] {
+        fs::write(folder.join(name), &bytes).unwrap();
+    }
+    let _ = fs::remove_file(folder.join(".out.jsonl.memfit-done.jsonl"));
+    let out = folder.join("out.jsonl");
+    let _ = fs::remove_file(&out);
+    let report = |batch: &str| {
+        let (models, out) = (folder.join("*.onnx"), out.to_str().unwrap());
+        memfit(&["report", models.to_str().unwrap(), "-b", batch, "--as", "jsonl", "-o", out]).code
+    };
+    let read = || fs::read_to_string(&out).unwrap();
+    assert_eq!(report("2"), 1);
+    let whole = read();
+    assert_eq!(whole.lines().count(), 4);
+    // Two lines and a half were written, and the first of them is told from one that is written again.
+    let cut = whole.lines().take(2).map(str::len).sum::<usize>() + 2 + 10;
+    let marked = whole.replacen("schema_version", "SCHEMA_version", 1);
+    fs::write(&out, &marked[..cut]).unwrap();
+    assert_eq!(report("2"), 1);
+    assert_eq!(read(), marked);
+    // A model that changed is read again, and those after it; so are all under other flags.
+    fs::write(folder.join("b.onnx"), &bytes).unwrap();
+    assert_eq!(report("2"), 0);
+    assert!(read().starts_with(marked.lines().next().unwrap()) && !read().contains("\"error\""));
+    assert_eq!(report("3"), 0);
+    assert!(!read().contains("SCHEMA_version"));
 }
 
 #[test]

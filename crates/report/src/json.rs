@@ -23,9 +23,10 @@ pub fn estimate(e: &Estimate) -> String {
     to_text(&document(e))
 }
 
-/// The same on one line.
-pub fn line(e: &Estimate) -> String {
-    let mut text = serde_json::to_string(&document(e)).unwrap_or_default();
+/// The same on one line, which says what file it is of.
+pub fn line(e: &Estimate, file: &str) -> String {
+    let document = Document { file: Some(file), ..document(e) };
+    let mut text = serde_json::to_string(&document).unwrap_or_default();
     text.push('\n');
     text
 }
@@ -57,6 +58,8 @@ pub(crate) const TOOL: Tool = Tool { name: "memfit", version: env!("CARGO_PKG_VE
 #[derive(Serialize)]
 pub(crate) struct Document<'a> {
     schema_version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
     tool: Tool,
     model: Model<'a>,
     plan: Plan<'a>,
@@ -175,6 +178,7 @@ pub(crate) fn document(e: &Estimate) -> Document<'_> {
     let (m, peak) = (&e.model, &e.peak);
     Document {
         schema_version: SCHEMA_VERSION,
+        file: None,
         tool: TOOL,
         model: Model {
             name: &m.name,

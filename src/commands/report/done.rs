@@ -1,7 +1,7 @@
-//! What was done in a folder of reports: a line of JSON for each model, written as soon as its document is.
+//! What was done of a folder of models: a line of JSON for each, written as soon as its document is, or its line of JSON Lines.
 //!
-//! A run that finds a line with the same flags, version, size and time of the file, and its document, does not read that model again.
-//! A line that was cut off when a run was stopped is no line.
+//! A run that finds a note with the same flags, version, size and time of the file, and what it wrote, does not read that model again.
+//! A note that was cut off when a run was stopped is no note.
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::UNIX_EPOCH;
 
-/// The file's name, beside the documents.
+/// The file's name beside documents, and the end of its name beside JSON Lines.
 const FILE: &str = ".memfit-done.jsonl";
 
 /// One model.
@@ -59,9 +59,13 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// Reads the notes of earlier runs.
+    /// Reads the notes of earlier runs that wrote to `target`: a folder, or a file of lines.
     pub(super) fn open(target: &Path, args: &ReportArgs) -> Result<Done, Failure> {
-        let path = target.join(FILE);
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let path = match target.is_dir() {
+            true => target.join(FILE),
+            false => target.with_file_name(format!(".{name}{FILE}")),
+        };
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let mut hash = DefaultHasher::new();
         (env!("CARGO_PKG_VERSION"), format!("{args:?}")).hash(&mut hash);
@@ -75,11 +79,10 @@ impl Done {
         Ok(Done { notes, asked: hash.finish(), file: Mutex::new(file) })
     }
 
-    /// The note of a model whose document is there and would be made the same again.
-    pub(super) fn find(&self, name: &str, file: &Path, target: &Path) -> Option<Note> {
-        let note = self.notes.get(name).filter(|note| note.asked == self.asked && note.error.is_none())?;
-        let same = state(file) == Some((note.size, note.changed)) && target.join(&note.document).is_file();
-        same.then(|| note.clone())
+    /// The note of a model that would be made the same again.
+    pub(super) fn find(&self, name: &str, file: &Path) -> Option<&Note> {
+        let note = self.notes.get(name).filter(|note| note.asked == self.asked)?;
+        (state(file) == Some((note.size, note.changed))).then_some(note)
     }
 
     /// Notes a model. Where that cannot be written, the next run does it again.

@@ -1,22 +1,19 @@
 //! A folder or a glob of models: one document for each and an index, or JSON Lines.
 //!
 //! Models are read by several threads; one that cannot be read is told in the index and does not stop the rest. What was done is
-//! noted beside the documents ([`super::done`]), so that a run that was stopped is resumed. JSON Lines are written in the order of the
-//! names as they come, so that thousands of models need the memory of a few.
+//! noted beside the documents ([`super::done`]), so that a run that was stopped is gone on with.
 
 use super::done::{Done, Note};
-use super::write;
+use super::{lines, write};
 use crate::args::{Document, ReportArgs};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::step::Step;
 use crate::{Finding, output, threads};
-use memfit_report::{html, json};
-use std::collections::BTreeMap;
+use memfit_report::html;
 use std::fs;
-use std::io::{BufWriter, ErrorKind, Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 const MODELS: [&str; 4] = ["onnx", "keras", "h5", "hdf5"];
 
@@ -83,7 +80,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Finding, Failure> {
     }
     let kind = args.document()?;
     let results = if kind == Document::Jsonl {
-        lines(args, &root, &files)?
+        lines::write(args, &root, &files)?
     } else {
         let Some(target) = &args.output else {
             let message = "a folder of models becomes a folder of reports";
@@ -107,8 +104,9 @@ fn documents(
         .map_err(|error| Failure::new(target.display().to_string(), format!("cannot be made: {error}")))?;
     let done = Done::open(target, args)?;
     let results = all(root, files, |_, name, file| {
-        if let Some(note) = done.find(name, file, target) {
-            return note;
+        let whole = |note: &&Note| note.error.is_none() && target.join(&note.document).is_file();
+        if let Some(note) = done.find(name, file).filter(whole) {
+            return note.clone();
         }
         let document = format!("{}.{}", name.replace(['/', '\\'], "__"), kind.extension());
         let mut note = Note::new(name, document, file);
@@ -135,71 +133,21 @@ fn documents(
     Ok(results)
 }
 
-/// A line for each model, in the order of the files.
-fn lines(args: &ReportArgs, root: &Path, files: &[PathBuf]) -> Result<Vec<Note>, Failure> {
-    let (place, out): (PathBuf, Box<dyn Write + Send>) = match &args.output {
-        Some(path) => (
-            path.clone(),
-            Box::new(fs::File::create(path).map_err(|error| Failure::unwritten(path, &error))?),
-        ),
-        None => ("standard output".into(), Box::new(std::io::stdout())),
-    };
-    let ordered =
-        Mutex::new(Ordered { out: BufWriter::new(out), next: 0, early: BTreeMap::new(), failed: None });
-    let results = all(root, files, |at, name, file| {
-        let mut note = Note::new(name, String::new(), file);
-        let line = match Step::new(&args.model.of(file), &args.plan, &args.gpu) {
-            Ok(step) => {
-                note.estimated(&step);
-                write(Document::Jsonl, &step)
-            }
-            Err(failure) => {
-                let message = failure.to_string();
-                let line = json::failure(name, &message);
-                note.error = Some(message);
-                line
-            }
-        };
-        if let Ok(mut ordered) = ordered.lock() {
-            ordered.push(at, line);
-        }
-        note
-    });
-    let mut ordered = ordered.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let failed = ordered.failed.take().or_else(|| ordered.out.flush().err());
-    match failed.filter(|error| error.kind() != ErrorKind::BrokenPipe) {
-        Some(error) => Err(Failure::unwritten(&place, &error)),
-        None => Ok(results),
-    }
-}
-
-/// Lines that come in any order and are written in that of their numbers.
-struct Ordered {
-    out: BufWriter<Box<dyn Write + Send>>,
-    next: usize,
-    early: BTreeMap<usize, String>,
-    failed: Option<std::io::Error>,
-}
-
-impl Ordered {
-    fn push(&mut self, number: usize, line: String) {
-        self.early.insert(number, line);
-        while let Some(line) = self.early.remove(&self.next) {
-            self.next += 1;
-            if self.failed.is_none() {
-                self.failed = self.out.write_all(line.as_bytes()).err();
-            }
-        }
-    }
-}
-
 /// What `each` gives for every file, told its place and its name below the root; in the order of the files.
-fn all(root: &Path, files: &[PathBuf], each: impl Fn(usize, &str, &Path) -> Note + Sync) -> Vec<Note> {
+pub(super) fn all(
+    root: &Path,
+    files: &[PathBuf],
+    each: impl Fn(usize, &str, &Path) -> Note + Sync,
+) -> Vec<Note> {
     let progress = Progress::new("models", files.len());
     threads::each(files, |at, file| {
-        let name = file.strip_prefix(root).unwrap_or(file).display().to_string();
-        let note = each(at, &name, file);
+        let note = each(at, &name(root, file), file);
         progress.step();
         note
     })
+}
+
+/// A model's path below the folder.
+pub(super) fn name(root: &Path, file: &Path) -> String {
+    file.strip_prefix(root).unwrap_or(file).display().to_string()
 }
