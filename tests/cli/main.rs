@@ -13,6 +13,7 @@ mod inspect;
 mod keras;
 mod models;
 mod schema;
+mod snapshots;
 mod usage;
 mod validate;
 

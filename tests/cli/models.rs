@@ -49,7 +49,7 @@ impl Builder {
         self.0.output.push(output);
     }
 
-    fn weight(&mut self, name: &str, dims: &[i64]) {
+    pub(crate) fn weight(&mut self, name: &str, dims: &[i64]) {
         let mut tensor = TensorProto::new();
         (tensor.name, tensor.dims, tensor.data_type) = (name.into(), dims.to_vec(), 1);
         let elements: i64 = dims.iter().product();

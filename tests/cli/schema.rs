@@ -1,4 +1,4 @@
-//! Checks a document against the part of JSON Schema that `docs/*.schema.json` use. Unlike the schema itself it
+//! Checks a document against the part of JSON Schema that `docs/*.schema.json` and SARIF's use. Unlike the schema itself it
 //! also refuses keys that the schema does not describe: a key is not documented by being tolerated.
 
 use serde_json::Value;
@@ -6,7 +6,12 @@ use serde_json::Value;
 /// Everything in which a document differs from `docs/{name}.schema.json`, by path.
 pub(crate) fn of(name: &str, document: &Value) -> Vec<String> {
     let path = format!("{}/docs/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
-    let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    against(&std::fs::read_to_string(path).unwrap(), document)
+}
+
+/// Everything in which a document differs from a schema, by path.
+pub(crate) fn against(schema: &str, document: &Value) -> Vec<String> {
+    let schema: Value = serde_json::from_str(schema).unwrap();
     problems(&schema, &schema, document, "")
 }
 
@@ -42,6 +47,32 @@ fn problems(root: &Value, schema: &Value, value: &Value, path: &str) -> Vec<Stri
                     }
                 }
             }
+            "minItems"
+                if value.as_array().is_some_and(|items| (items.len() as u64) < rule.as_u64().unwrap()) =>
+            {
+                wrong(format!("fewer items than {rule}"));
+            }
+            "uniqueItems"
+                if value
+                    .as_array()
+                    .is_some_and(|v| v.iter().any(|a| v.iter().filter(|b| a == *b).count() > 1)) =>
+            {
+                wrong("an item twice".to_owned());
+            }
+            // A URI has none of these (RFC 3986).
+            "format"
+                if value.as_str().is_some_and(|text| text.contains([' ', '\\', '"', '<', '>', '{', '}'])) =>
+            {
+                wrong(format!("{value} is no {rule}"));
+            }
+            "anyOf" | "oneOf"
+                if rule.as_array().unwrap().iter().all(|r| !problems(root, r, value, path).is_empty()) =>
+            {
+                wrong(format!("is none of {rule}"));
+            }
+            "minItems" | "uniqueItems" | "format" | "anyOf" | "oneOf" => {}
+            // Keys that are not described are refused below in any case.
+            "additionalProperties" | "default" | "id" | "definitions" => {}
             "const" | "enum" | "minimum" | "maximum" | "required" | "properties" | "items" | "$ref" => {}
             "$schema" | "$defs" | "title" | "description" => {}
             other => wrong(format!("the keyword {other} is not checked")),

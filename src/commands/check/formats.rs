@@ -88,7 +88,7 @@ pub(super) fn sarif(checked: &[Checked]) -> String {
         .map(|(m, f)| {
             let index = RULES.iter().position(|(id, _)| *id == f.rule);
             json!({"ruleId": f.rule, "ruleIndex": index, "level": word(f.level), "message": {"text": format!("{}: {}", m.name, f.message)},
-                "locations": [{"physicalLocation": {"artifactLocation": {"uri": m.path.replace('\\', "/")}}}]})
+                "locations": [{"physicalLocation": {"artifactLocation": {"uri": reference(&m.path)}}}]})
         })
         .collect();
     pretty(&json!({
@@ -96,6 +96,21 @@ pub(super) fn sarif(checked: &[Checked]) -> String {
         "version": "2.1.0",
         "runs": [{"tool": {"driver": {"name": "memfit", "version": env!("CARGO_PKG_VERSION"), "rules": rules}}, "results": results}],
     }))
+}
+
+/// A path as a URI reference (RFC 3986).
+fn reference(path: &str) -> String {
+    let mut out = String::new();
+    for byte in path.replace('\\', "/").bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            byte if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
+            byte => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
 }
 
 /// Workflow commands that GitHub turns into annotations.
