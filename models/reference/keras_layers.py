@@ -227,6 +227,173 @@ def open_sizes():
     return [image, text], [x, L.Conv1D(4, 3)(t), L.MultiHeadAttention(2, 4)(t, t)]
 
 
+# Each layer once more, configured otherwise.
+POINTS = (16, 16, 16, 2)
+one("activation_softmax", lambda: L.Activation("softmax"), SEQ)
+one("relu_max", lambda: L.ReLU(max_value=6.0, negative_slope=0.1, threshold=0.5), IMAGE)
+one("leaky_relu", lambda: L.LeakyReLU(0.3), SEQ)
+one("leaky_relu_image", lambda: L.LeakyReLU(), IMAGE)
+one("elu_image", lambda: L.ELU(), IMAGE)
+one("prelu_each", lambda: L.PReLU(), SEQ)
+one("softmax_last", lambda: L.Softmax(), IMAGE)
+one("dense_last_axis_image", lambda: L.Dense(7, activation="relu", kernel_regularizer="l2"), IMAGE)
+one("dense_gptq_free", lambda: L.Dense(6, dtype="bfloat16", use_bias=False), SEQ)
+one("embedding_named", lambda: L.Embedding(11, 3, embeddings_regularizer="l1"), (3, 4), dtype="int32")
+one("conv1d_first", lambda: L.Conv1D(6, 4, strides=2, padding="same", data_format="channels_first"), (8, 13))
+one("conv2d_dilated", lambda: L.Conv2D(5, 3, dilation_rate=(2, 3), use_bias=False), IMAGE)
+one("conv3d_groups", lambda: L.Conv3D(4, (1, 2, 3), padding="same", groups=2, dilation_rate=2), VOLUME)
+one("conv1d_transpose_dilated", lambda: L.Conv1DTranspose(6, 3, dilation_rate=2, padding="same"), SEQ)
+one("conv2d_transpose_mixed", lambda: L.Conv2DTranspose(4, (2, 5), strides=(3, 2), output_padding=(1, 0), use_bias=False), IMAGE)
+one("conv3d_transpose_same", lambda: L.Conv3DTranspose(3, 3, strides=(1, 2, 3), padding="same", data_format="channels_first"), (2, 4, 5, 6))
+one("depthwise1d_first", lambda: L.DepthwiseConv1D(4, strides=3, padding="same", data_format="channels_first"), (8, 13))
+one("depthwise2d_multiplied", lambda: L.DepthwiseConv2D((2, 3), depth_multiplier=3, dilation_rate=2), IMAGE)
+one("separable1d_causal_free", lambda: L.SeparableConv1D(4, 5, strides=2, padding="same", use_bias=False), SEQ)
+one("separable2d_first", lambda: L.SeparableConv2D(5, (3, 2), depth_multiplier=2, data_format="channels_first"), (3, 9, 10))
+one("avg_pool1d_first", lambda: L.AveragePooling1D(2, strides=3, data_format="channels_first"), (8, 13))
+one("avg_pool2d", lambda: L.AveragePooling2D((2, 3), padding="same"), (15, 16, 3))
+one("avg_pool2d_strides", lambda: L.AveragePooling2D(3, strides=(1, 2)), (15, 16, 3))
+one("avg_pool3d_same", lambda: L.AveragePooling3D((1, 2, 3), strides=2, padding="same"), VOLUME)
+one("max_pool1d", lambda: L.MaxPooling1D(3), SEQ)
+one("max_pool1d_same", lambda: L.MaxPooling1D(3, strides=2, padding="same"), SEQ)
+one("max_pool3d", lambda: L.MaxPooling3D(2, strides=1), VOLUME)
+one("max_pool3d_first", lambda: L.MaxPooling3D(3, padding="same", data_format="channels_first"), (2, 6, 7, 8))
+one("global_avg1d", lambda: L.GlobalAveragePooling1D(), SEQ)
+one("global_avg1d_first", lambda: L.GlobalAveragePooling1D(data_format="channels_first", keepdims=True), (8, 13))
+one("global_avg2d_kept", lambda: L.GlobalAveragePooling2D(keepdims=True), IMAGE)
+one("global_avg3d_first", lambda: L.GlobalAveragePooling3D(data_format="channels_first"), (2, 6, 7, 8))
+one("global_max1d_plain", lambda: L.GlobalMaxPooling1D(), SEQ)
+one("global_max2d", lambda: L.GlobalMaxPooling2D(), IMAGE)
+one("global_max2d_kept", lambda: L.GlobalMaxPooling2D(keepdims=True, data_format="channels_first"), (3, 16, 16))
+one("global_max3d", lambda: L.GlobalMaxPooling3D(), VOLUME)
+one("global_max3d_kept", lambda: L.GlobalMaxPooling3D(keepdims=True), VOLUME)
+one("adaptive_avg1d", lambda: L.AdaptiveAveragePooling1D(5), SEQ)
+one("adaptive_avg2d_first", lambda: L.AdaptiveAveragePooling2D(4, data_format="channels_first"), (3, 9, 10))
+one("adaptive_avg3d", lambda: L.AdaptiveAveragePooling3D((2, 3, 4)), VOLUME)
+one("adaptive_max2d", lambda: L.AdaptiveMaxPooling2D((2, 7)), IMAGE)
+one("adaptive_max3d", lambda: L.AdaptiveMaxPooling3D(2), VOLUME)
+one("batch_norm_first", lambda: L.BatchNormalization(axis=1, center=False, momentum=0.9), (3, 9, 10))
+one("batch_norm_frozen", lambda: L.BatchNormalization(trainable=False), IMAGE)
+one("layer_norm_bare", lambda: L.LayerNormalization(center=False, scale=False), SEQ)
+one("rms_norm_axes", lambda: L.RMSNormalization(axis=[1, 2]), SEQ)
+one("group_norm_instance", lambda: L.GroupNormalization(groups=-1), IMAGE)
+one("group_norm_first", lambda: L.GroupNormalization(3, axis=1, scale=False), (6, 9, 10))
+one("unit_norm_axes", lambda: L.UnitNormalization(axis=[1, 2]), SEQ)
+one("spectral_norm_dense", lambda: L.SpectralNormalization(L.Dense(5), power_iterations=2), SEQ)
+one("normalization_axes", lambda: L.Normalization(axis=(1, 3)), IMAGE)
+one("normalization_none", lambda: L.Normalization(axis=None), SEQ)
+one("reshape_flat", lambda: L.Reshape((2, 3, -1)), SEQ)
+one("permute_image", lambda: L.Permute((3, 1, 2)), IMAGE)
+one("repeat_vector_once", lambda: L.RepeatVector(1), (5,))
+one("flatten", lambda: L.Flatten(), IMAGE)
+one("flatten_vector", lambda: L.Flatten(), (7,))
+one("zero_pad1d_all", lambda: L.ZeroPadding1D(2, data_format="channels_first"), (8, 13))
+one("zero_pad2d_first", lambda: L.ZeroPadding2D((1, 2), data_format="channels_first"), (3, 9, 10))
+one("zero_pad3d_pairs", lambda: L.ZeroPadding3D(((1, 0), (0, 2), (3, 1))), VOLUME)
+one("cropping1d_all", lambda: L.Cropping1D(3), SEQ)
+one("cropping2d_first", lambda: L.Cropping2D((1, 2), data_format="channels_first"), (3, 9, 10))
+one("cropping3d_pairs", lambda: L.Cropping3D(((1, 0), (0, 2), (3, 1))), (6, 8, 8, 4))
+one("up_sampling1d_default", lambda: L.UpSampling1D(), SEQ)
+one("up_sampling2d_first", lambda: L.UpSampling2D(3, data_format="channels_first"), (3, 4, 5))
+one("up_sampling3d_first", lambda: L.UpSampling3D((1, 2, 3), data_format="channels_first"), (2, 3, 4, 5))
+one("add_three", lambda: L.Add(), SEQ, SEQ, SEQ)
+one("multiply_broadcast", lambda: L.Multiply(), (12, 8), (12, 1))
+one("maximum", lambda: L.Maximum(), SEQ, SEQ)
+one("maximum_broadcast", lambda: L.Maximum(), (12, 8), (1, 8), (12, 1))
+one("minimum", lambda: L.Minimum(), SEQ, SEQ, SEQ)
+one("minimum_broadcast", lambda: L.Minimum(), (1, 8), (12, 8))
+one("average_broadcast", lambda: L.Average(), (12, 8), (12, 1), (1, 8))
+one("subtract", lambda: L.Subtract(), SEQ, SEQ)
+one("concatenate_last", lambda: L.Concatenate(), (12, 8), (12, 3))
+one("dot_batch", lambda: L.Dot(axes=(1, 2)), (4, 3, 8), (5, 4))
+one("attention_three", lambda: L.Attention(), (12, 8), (5, 6), (5, 8))
+one("attention_scores", lambda: L.Attention(), (12, 8), (5, 8), call=lambda layer, x: layer(x, return_attention_scores=True, use_causal_mask=True))
+one("additive_attention_plain", lambda: L.AdditiveAttention(use_scale=False), (12, 8), (5, 8), (5, 8))
+one("mha_axes", lambda: L.MultiHeadAttention(3, 4, attention_axes=(1, 2)), (5, 6, 8), call=lambda layer, x: layer(x[0], x[0]))
+one("mha_lora", lambda: L.MultiHeadAttention(2, 6, dtype="mixed_float16"), SEQ, call=lambda layer, x: layer(x[0], x[0]))
+one("gqa_scores", lambda: L.GroupQueryAttention(5, 4, 4, use_bias=False, dropout=0.2), (12, 8), (7, 8), call=lambda layer, x: layer(x[0], x[1], return_attention_scores=True))
+one("gqa_gate", lambda: L.GroupQueryAttention(6, 6, 3, use_gate=True), SEQ, call=lambda layer, x: layer(x[0], x[0]))
+one("lstm_plain", lambda: L.LSTM(7, use_bias=False, unit_forget_bias=False, go_backwards=True), SEQ)
+one("gru_states", lambda: L.GRU(6, return_state=True, return_sequences=True, dropout=0.1, recurrent_dropout=0.2), SEQ)
+one("simple_rnn_states", lambda: L.SimpleRNN(4, return_state=True, return_sequences=True, unroll=True), SEQ)
+one("rnn_cell", lambda: L.RNN(L.SimpleRNNCell(6), return_sequences=True, go_backwards=True), SEQ)
+one("rnn_lstm_cell", lambda: L.RNN(L.LSTMCell(5, use_bias=False), return_state=True), SEQ)
+one("rnn_gru_cell", lambda: L.RNN(L.GRUCell(5, reset_after=False, use_bias=False)), SEQ)
+one("bidirectional_sum", lambda: L.Bidirectional(L.LSTM(5, return_sequences=True), merge_mode="sum"), SEQ)
+one("bidirectional_other", lambda: L.Bidirectional(L.LSTM(5), merge_mode="mul", backward_layer=L.GRU(5, go_backwards=True)), SEQ)
+one("bidirectional_rnn", lambda: L.Bidirectional(L.RNN(L.GRUCell(4), return_state=True)), SEQ)
+one("conv_lstm1d_same", lambda: L.ConvLSTM1D(3, 2, padding="same", use_bias=False, return_state=True), (6, 8, 4))
+one("conv_lstm2d_first", lambda: L.ConvLSTM2D(4, (2, 3), dilation_rate=2, data_format="channels_first", return_sequences=True), (4, 3, 9, 8))
+one("conv_lstm3d_sequences", lambda: L.ConvLSTM3D(2, (1, 2, 3), strides=2, padding="same", return_sequences=True), (3, 4, 6, 6, 2))
+one("time_distributed_lstm", lambda: L.TimeDistributed(L.LSTM(3, return_sequences=True)), (4, 6, 5))
+one("time_distributed_flatten", lambda: L.TimeDistributed(L.Flatten()), (4, 6, 5))
+one("masking_value", lambda: L.Masking(mask_value=-1.0), (6, 3))
+one("identity", lambda: L.Identity(), IMAGE)
+one("dropout", lambda: L.Dropout(0.3, noise_shape=(None, 1, 8), seed=3), SEQ)
+one("alpha_dropout", lambda: L.AlphaDropout(0.3), SEQ)
+one("gaussian_dropout", lambda: L.GaussianDropout(0.3), IMAGE)
+one("gaussian_noise", lambda: L.GaussianNoise(0.3), IMAGE)
+one("spatial_dropout1d", lambda: L.SpatialDropout1D(0.3), SEQ)
+one("spatial_dropout2d", lambda: L.SpatialDropout2D(0.3, data_format="channels_first"), (3, 9, 10))
+one("spatial_dropout3d", lambda: L.SpatialDropout3D(0.3), VOLUME)
+one("activity_regularization", lambda: L.ActivityRegularization(l1=0.1, l2=0.2), SEQ)
+one("rescaling_offset", lambda: L.Rescaling(2.0, offset=-1.0), IMAGE)
+one("resizing_cropped", lambda: L.Resizing(9, 7, crop_to_aspect_ratio=True, interpolation="nearest"), IMAGE)
+one("resizing_first", lambda: L.Resizing(9, 7, data_format="channels_first"), (3, 16, 17))
+one("center_crop_larger", lambda: L.CenterCrop(20, 24), IMAGE)
+one("category_count", lambda: L.CategoryEncoding(num_tokens=9, output_mode="count"), (5,), (5,), dtype="int32", call=lambda layer, x: layer(x[0], count_weights=keras.ops.cast(x[1], "float32")))
+one("discretization_int", lambda: L.Discretization([1.0, 2.0]), (5,))
+one("discretization_counts", lambda: L.Discretization([1.0, 2.0, 4.0], output_mode="count"), (5,))
+one("discretization_multi", lambda: L.Discretization([1.0, 2.0, 4.0], output_mode="multi_hot"), (5,))
+one("integer_lookup", lambda: L.IntegerLookup(vocabulary=[4, 7, 9], output_mode="multi_hot"), (5,), dtype="int64")
+one("integer_lookup_int", lambda: L.IntegerLookup(vocabulary=[4, 7, 9], num_oov_indices=2), (5,), dtype="int64")
+one("hashing", lambda: L.Hashing(7), (5,), dtype="int64")
+one("hashing_one_hot", lambda: L.Hashing(7, output_mode="multi_hot"), (5,), dtype="int64")
+one("hashed_crossing", lambda: L.HashedCrossing(7), (1,), (1,), dtype="int64")
+one("stft_magnitude", lambda: L.STFTSpectrogram(mode="stft", frame_length=20, frame_step=5, fft_length=32, padding="same"), (64, 2))
+one("stft_real", lambda: L.STFTSpectrogram(mode="real", frame_length=16, data_format="channels_first"), (2, 64))
+one("stft_imag", lambda: L.STFTSpectrogram(mode="imag", frame_length=16, expand_dims=True), (64, 1))
+one("mel_default", lambda: L.MelSpectrogram(), (4000,))
+for kind, arguments in {
+    "AugMix": {}, "AutoContrast": {}, "ContrastLimitedAdaptiveHistogramEqualization": {"tile_grid_size": (2, 2)},
+    "CutMix": {}, "Equalization": {}, "MixUp": {}, "RandAugment": {}, "RandomBrightness": {"factor": 0.1},
+    "RandomColorDegeneration": {"factor": 0.1}, "RandomColorJitter": {}, "RandomContrast": {"factor": 0.1},
+    "RandomElasticTransform": {}, "RandomErasing": {}, "RandomGaussianBlur": {}, "RandomGrayscale": {},
+    "RandomHue": {"factor": 0.1}, "RandomInvert": {}, "RandomPerspective": {}, "RandomPosterization": {"factor": 4},
+    "RandomRotation": {"factor": 0.1}, "RandomSaturation": {"factor": 0.1}, "RandomSharpness": {"factor": 0.1},
+    "RandomShear": {"x_factor": 0.1}, "RandomTranslation": {"height_factor": 0.1, "width_factor": 0.2},
+    "RandomZoom": {"height_factor": 0.1}, "Solarization": {}, "RandomFlip": {"mode": "vertical"},
+}.items():
+    one("image_" + kind.lower(), lambda k=kind, a=arguments: getattr(L, k)(**a), (16, 16, 3))
+one("random_crop", lambda: L.RandomCrop(7, 9), (16, 16, 3))
+one("random_crop_same", lambda: L.RandomCrop(16, 16), (16, 16, 3))
+one("pipeline", lambda: L.Pipeline([L.Rescaling(0.5), L.RandomCrop(5, 6), L.Resizing(8, 9)]), (16, 16, 3))
+one("lambda_twice", lambda: L.Lambda(lambda x: x * 2, output_shape=(16, 16, 6)), IMAGE)
+
+
+@model
+def reversible_embedding_capped():
+    x = keras.Input((12,), dtype="int32", name="x0")
+    table = L.ReversibleEmbedding(40, 6, tie_weights=False, logit_soft_cap=5.0, reverse_dtype="float32")
+    return [x], table(L.Dense(6)(table(x)), reverse=True)
+
+
+@model
+def lstm_with_initial_state():
+    x, h = keras.Input(SEQ, name="x0"), keras.Input((5,), name="x1")
+    out, a, b = L.LSTM(5, return_sequences=True, return_state=True)(x, initial_state=[h, h])
+    g = L.Bidirectional(L.GRU(4))(out, initial_state=[L.Dense(4)(a), L.Dense(4)(b)])
+    return [x, h], [out, g, L.ConvLSTM1D(2, 2)(L.Reshape((3, 5, 4))(L.Dense(5)(x)))]
+
+
+@model
+def policies_by_path():
+    policies = keras.dtype_policies.DTypePolicyMap(default_policy="mixed_bfloat16")
+    x = keras.Input(SEQ, name="x0")
+    policies["attention/query"] = keras.dtype_policies.DTypePolicy("float32")
+    policies["attention/value"] = keras.dtype_policies.QuantizedDTypePolicy("int8", "float32")
+    return [x], L.MultiHeadAttention(2, 6, dtype=policies, name="attention")(x, x)
+
+
 def described(layer):
     # "int" is int64 for TensorFlow, which wrote the files that people have, and int32 for other backends.
     dtype = {"int32": "int64"}
@@ -250,10 +417,10 @@ def main():
         keras.utils.clear_session()
         try:
             inputs, outputs = build()
+            made = keras.Model(inputs, outputs, name=build.__name__)
         except Exception as error:
             print(build.__name__, "left out:", error)
             continue
-        made = keras.Model(inputs, outputs, name=build.__name__)
 
         def count(weights):
             return sum(math.prod(w.shape) for w in weights)

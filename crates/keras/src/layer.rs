@@ -71,6 +71,11 @@ impl Call<'_> {
         self.facts.policy.cast(dtype)
     }
 
+    /// What a layer inside of this one, called `name`, has of it: its policy may be its own.
+    pub fn part(&self, name: &str) -> Facts {
+        Facts { policy: self.facts.policy.of_part(name).clone(), ..self.facts.clone() }
+    }
+
     /// A trained variable in the policy's dtype.
     pub fn weight(&self, name: &str, shape: impl Into<Vec<u64>>) -> Weight {
         let dtype = self.facts.policy.variable;

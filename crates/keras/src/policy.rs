@@ -16,6 +16,8 @@ pub struct Policy {
     pub variable: DType,
     /// How matrices are kept.
     pub quantization: Option<Quantization>,
+    /// The policies of layers inside of the layer, by path, where they differ (`DTypePolicyMap`).
+    pub parts: Vec<(String, Policy)>,
 }
 
 /// How the matrices of a quantised layer are kept.
@@ -48,7 +50,7 @@ pub enum Quantization {
 
 impl Default for Policy {
     fn default() -> Policy {
-        Policy { compute: DType::Float32, variable: DType::Float32, quantization: None }
+        Policy { compute: DType::Float32, variable: DType::Float32, quantization: None, parts: Vec::new() }
     }
 }
 
@@ -72,15 +74,14 @@ impl Policy {
                 let policy = Policy::named(source.unwrap_or("float32"))?;
                 Ok(Policy { quantization: quantization(mode), ..policy })
             }
-            // Entries by path are not resolved.
-            (None, None, _) => match config.get("default_policy") {
-                Some(Value::String(name)) => Policy::named(name),
-                Some(Value::Object(object)) => match object.get("config").and_then(|c| c.get("name")) {
-                    Some(Value::String(name)) => Policy::named(name),
-                    _ => Ok(Policy::default()),
-                },
-                _ => Ok(Policy::default()),
-            },
+            (None, None, _) => {
+                let mut policy = Policy::read(config.get("default_policy"))?;
+                for (path, given) in config.get("policy_map").and_then(Value::as_object).into_iter().flatten()
+                {
+                    policy.parts.push((path.clone(), Policy::read(Some(given))?));
+                }
+                Ok(policy)
+            }
         }
     }
 
@@ -99,7 +100,13 @@ impl Policy {
                 (dtype, dtype)
             }
         };
-        Ok(Policy { compute, variable, quantization: None })
+        Ok(Policy { compute, variable, ..Policy::default() })
+    }
+
+    /// The policy of the layer inside that is called `name`: its own entry, else this one.
+    pub fn of_part(&self, name: &str) -> &Policy {
+        let is = |path: &str| path.rsplit('/').next() == Some(name);
+        self.parts.iter().find(|(path, _)| is(path)).map_or(self, |(_, policy)| policy)
     }
 
     /// The dtype that a layer computes in when it is fed `dtype`: floats are cast (`autocast`), others stay.
@@ -162,6 +169,13 @@ mod tests {
         let gptq = read(json!("gptq/4/128_from_mixed_float16")).unwrap();
         assert_eq!(gptq.quantization, Some(Quantization::Gptq { bits: 4, group: Some(128) }));
         assert_eq!(gptq.compute, DType::Float16);
+        let map = json!({"class_name": "DTypePolicyMap", "config": {"default_policy": "mixed_bfloat16",
+            "policy_map": {"attention/query": {"class_name": "DTypePolicy", "config": {"name": "float32"}}}}});
+        let map = read(map).unwrap();
+        assert_eq!(
+            (map.of_part("key").compute, map.of_part("query").compute),
+            (DType::Bfloat16, DType::Float32)
+        );
         assert!(read(json!("float12")).unwrap_err().contains("float12"));
         assert_eq!(Policy::default().cast(DType::Int32), DType::Int32);
     }

@@ -4,8 +4,7 @@
 //! product.
 
 use super::LayerSpec;
-use super::einsum_dense::projection;
-use super::multi_head_attention::{named, operands};
+use super::multi_head_attention::{inside, operands};
 use super::projected::Projected;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
@@ -51,10 +50,7 @@ impl Layer for GroupedQueryAttention {
         let mut project = |name: &str, x: &Spec, heads: u64| {
             let kernel = vec![spec::number(x.last()?)?, heads, self.head_dim];
             let bias = self.use_bias.then(|| vec![heads, self.head_dim]);
-            weights.extend(named(
-                name,
-                projection(call, kernel, &[true, false, false], x.rank() - 1, bias, None)?,
-            ));
+            weights.extend(inside(call, name, kernel, &[true, false, false], x.rank() - 1, bias)?);
             Ok::<(), OpError>(())
         };
         project("query", query, self.num_query_heads)?;
@@ -65,15 +61,9 @@ impl Layer for GroupedQueryAttention {
         project("value", value, self.num_key_value_heads)?;
         let features = spec::number(query.last()?)?;
         let kernel = vec![self.num_query_heads, self.head_dim, features];
-        let output = projection(
-            call,
-            kernel,
-            &[true, true, false],
-            query.rank() - 1,
-            self.use_bias.then(|| vec![features]),
-            None,
-        )?;
-        weights.extend(named("attention_output", output));
+        let bias = self.use_bias.then(|| vec![features]);
+        let ones = query.rank() - 1;
+        weights.extend(inside(call, "attention_output", kernel, &[true, true, false], ones, bias)?);
         Ok(weights)
     }
 

@@ -30,6 +30,7 @@ pub const SPECS: &[LayerSpec] = &[
             "AugMix",
             "AutoContrast",
             "CLAHE",
+            "ContrastLimitedAdaptiveHistogramEqualization",
             "CutMix",
             "Equalization",
             "MaxNumBoundingBoxes",

@@ -43,6 +43,7 @@ pub mod merge;
 pub mod multi_head_attention;
 pub mod nested;
 pub mod normalization;
+pub mod pipeline;
 pub mod pooling;
 pub mod prelu;
 pub mod recurrent;
@@ -102,6 +103,7 @@ pub static ALL: &[&[LayerSpec]] = &[
     merge::SPECS,
     multi_head_attention::SPECS,
     normalization::SPECS,
+    pipeline::SPECS,
     pooling::SPECS,
     prelu::SPECS,
     recurrent::SPECS,

@@ -78,9 +78,19 @@ pub(super) fn operands<'a>(call: &Call<'_>, inputs: &'a [Spec]) -> Result<[&'a S
     Ok([query, value, key])
 }
 
-/// The variables of a projection below the layer's.
-pub(super) fn named(name: &str, weights: Vec<Weight>) -> impl Iterator<Item = Weight> {
-    weights.into_iter().map(move |w| Weight { name: format!("{name}/{}", w.name), ..w })
+/// The variables of a projection inside of the layer, named below it; the projection may have a policy of its own.
+pub(super) fn inside(
+    call: &Call<'_>,
+    name: &str,
+    kernel: Vec<u64>,
+    reduced: &[bool],
+    ones: usize,
+    bias: Option<Vec<u64>>,
+) -> Result<impl Iterator<Item = Weight> + use<>, OpError> {
+    let facts = call.part(name);
+    let weights = projection(&Call { facts: &facts, ..*call }, kernel, reduced, ones, bias, None)?;
+    let prefix = format!("{name}/");
+    Ok(weights.into_iter().map(move |w| Weight { name: format!("{prefix}{}", w.name), ..w }))
 }
 
 impl MultiHeadAttention {
@@ -100,10 +110,7 @@ impl Layer for MultiHeadAttention {
         let mut project = |name: &str, x: &Spec, dim: u64| {
             let kernel = vec![spec::number(x.last()?)?, self.num_heads, dim];
             let bias = self.use_bias.then(|| vec![self.num_heads, dim]);
-            weights.extend(named(
-                name,
-                projection(call, kernel, &[true, false, false], x.rank() - 1, bias, None)?,
-            ));
+            weights.extend(inside(call, name, kernel, &[true, false, false], x.rank() - 1, bias)?);
             Ok::<(), OpError>(())
         };
         project("query", query, self.key_dim)?;
@@ -115,9 +122,8 @@ impl Layer for MultiHeadAttention {
         let out = self.out(query)?;
         let kernel = [&[self.num_heads, value_dim][..], &out].concat();
         let reduced: Vec<bool> = (0..kernel.len()).map(|i| i < 2).collect();
-        let output =
-            projection(call, kernel, &reduced, query.rank() - 1, self.use_bias.then_some(out), None)?;
-        weights.extend(named("attention_output", output));
+        let bias = self.use_bias.then_some(out);
+        weights.extend(inside(call, "attention_output", kernel, &reduced, query.rank() - 1, bias)?);
         Ok(weights)
     }
 
