@@ -6,7 +6,7 @@
 //! carry names that no module has (`val_12`, `/layer/Constant_output_0`), but a weight that an exporter transposed does too.
 
 use memfit_graph::ops::rnn::Rnn;
-use memfit_graph::{Graph, Inferred, Role, Variable};
+use memfit_graph::{Graph, Inferred, Role, Variable, is_exporter_name};
 
 /// What a stored tensor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,62 +162,6 @@ fn initial(graph: &Graph, i: usize) -> Option<Stored> {
 /// A name that a module path gives: `layer1.0.conv1.weight`.
 fn is_module_name(name: &str) -> bool {
     !is_exporter_name(name) && !name.contains("::") && !name.contains('/') && name.contains('.')
-}
-
-/// ATen functions that torch's dynamo exporter names a folded result after (`unsqueeze_14`). Those that only turn a
-/// weight around (`view`, `permute`) or shift it (`add`) are left out: the result stands for the weight.
-const FOLDED: &[&str] = &[
-    "_to_copy",
-    "arange",
-    "cat",
-    "clone",
-    "cos",
-    "div",
-    "exp",
-    "expand",
-    "flip",
-    "full",
-    "index",
-    "log",
-    "mul",
-    "neg",
-    "ones",
-    "outer",
-    "pow",
-    "repeat",
-    "rsqrt",
-    "select",
-    "sin",
-    "slice",
-    "slice_scatter",
-    "sqrt",
-    "stack",
-    "sub",
-    "sum",
-    "tmp",
-    "tril",
-    "triu",
-    "unsqueeze",
-    "where",
-    "zeros",
-];
-
-/// A name that an exporter makes up for a constant it computed: torch's dynamo exporter writes `val_12` or the name of
-/// the function that made it, the legacy one `/encoder/Constant_output_0`.
-pub(crate) fn is_exporter_name(name: &str) -> bool {
-    let function = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let function = function.strip_suffix('_').filter(|f| f.len() < name.len()).unwrap_or(name);
-    if FOLDED.contains(&function) {
-        return true;
-    }
-    let numbered = |prefix: &str| {
-        name.strip_prefix(prefix).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '_'))
-    };
-    numbered("val_")
-        || numbered("_val_")
-        || numbered("lifted_tensor_")
-        || numbered("scalar_tensor_default")
-        || (name.starts_with('/') && name.contains("_output_"))
 }
 
 /// Whether a glob with `*` and `?` matches the whole text.

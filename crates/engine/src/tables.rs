@@ -11,9 +11,9 @@
 //! - A table under an exporter's own name whose rows are looked up or joined and then added: a parameter (a position
 //!   table, a class token).
 
-use crate::parameters::{Stored, is_exporter_name};
+use crate::parameters::Stored;
 use memfit_graph::ops::conv::Conv;
-use memfit_graph::{Graph, Inferred, Node, TensorId};
+use memfit_graph::{Graph, Inferred, Node, TensorId, is_exporter_name};
 
 /// The widest row of coordinates.
 const COORDINATES: u64 = 4;

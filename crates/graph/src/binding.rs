@@ -31,6 +31,51 @@ pub(crate) fn exported_type(declared: &Type, bound: &Type) -> Type {
     Type::tensor(bound.dtype().unwrap_or(DType::Undefined), dims.collect())
 }
 
+/// The inputs on the way from the sizes that the file fixes to those of the user: each time one size has given way to another
+/// wherever it stands. The last are the bound inputs.
+pub(crate) fn replacements(exported: &[Known], bound: &[Known]) -> Vec<Vec<Known>> {
+    /// More sizes than these change together.
+    const MAX: usize = 8;
+    let mut steps: Vec<Vec<Known>> = Vec::new();
+    while steps.len() + 1 < MAX {
+        let current = steps.last().map_or(exported, |s| &s[..]);
+        let Some(pair) = current.iter().zip(bound).find_map(|(old, new)| changes(&old.0, &new.0).next())
+        else {
+            break;
+        };
+        let replaced =
+            current.iter().zip(bound).map(|(old, new)| (replaced(&old.0, &new.0, pair), new.1.clone()));
+        steps.push(replaced.collect());
+    }
+    if steps.last().is_none_or(|last| last[..] != *bound) {
+        steps.push(bound.to_vec());
+    }
+    steps
+}
+
+/// The sizes that differ between two types, each with what replaces it.
+fn changes<'a>(old: &'a Type, new: &'a Type) -> impl Iterator<Item = (u64, u64)> + use<'a> {
+    let dims = |ty: &'a Type| ty.shape().map(Shape::dims).unwrap_or_default();
+    let pairs = dims(old).iter().zip(dims(new)).filter(move |_| dims(old).len() == dims(new).len());
+    pairs.filter_map(|(old, new)| Some((old.known()?, new.known()?))).filter(|(old, new)| old != new)
+}
+
+/// `old` with one of the sizes that differ from `new` replaced by the other.
+fn replaced(old: &Type, new: &Type, (from, to): (u64, u64)) -> Type {
+    let (Type::Tensor(TensorType { dtype, shape: Some(shape) }), Some(target)) = (old, new.shape()) else {
+        return new.clone();
+    };
+    if shape.rank() != target.rank() {
+        return new.clone();
+    }
+    let is = |old: &Dim, new: &Dim| old.known() == Some(from) && new.known() == Some(to);
+    let dims = shape.dims().iter().zip(target.dims());
+    Type::tensor(
+        *dtype,
+        dims.map(|(old, new)| if is(old, new) { new.clone() } else { old.clone() }).collect(),
+    )
+}
+
 /// The types of the graph's inputs with the user's numbers in them.
 pub(crate) fn bound_inputs(graph: &Graph, binding: &Binding) -> Result<Vec<Known>, Vec<Problem>> {
     let mut problems = Vec::new();

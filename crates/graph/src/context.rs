@@ -160,17 +160,46 @@ impl<'a> Infer<'a> {
         Some((input, output))
     }
 
+    /// Input `i`, where the file stores it.
+    pub fn stored(&self, i: usize) -> Option<&'a crate::Tensor> {
+        let tensor = self.graph.tensor((*self.node.inputs.get(i)?)?);
+        matches!(tensor.role, crate::Role::Initializer | crate::Role::Constant).then_some(tensor)
+    }
+
+    /// Whether input `i` is as it was before a size was replaced.
+    pub fn stays(&self, i: usize) -> bool {
+        let Some(Some(id)) = self.node.inputs.get(i) else { return true };
+        self.before.is_some_and(|before| {
+            before.types[id.index()] == self.inferred.types[id.index()]
+                && before.values[id.index()] == self.inferred.values[id.index()]
+        })
+    }
+
     /// The folded elements that input `i` had in the file as exported, when a fixed batch is being replaced.
     pub fn value_before(&self, i: usize) -> Option<&'a Value> {
         self.before?.value((*self.node.inputs.get(i)?)?)
     }
 
-    /// The exported batch size and the one that replaces it: the first size that differs among the model's inputs.
+    /// The exported batch size, or another size, and the one that replaces it: the first that differs among the model's inputs.
     pub fn batch(&self) -> Option<(u64, u64)> {
+        self.replaced().map(|(_, old, new)| (old, new))
+    }
+
+    /// The exported size and the one that replaces it, where it is not the leading one of an input: the length of a sequence, not
+    /// the batch.
+    pub fn length(&self) -> Option<(u64, u64)> {
+        self.replaced().filter(|(axis, ..)| *axis > 0).map(|(_, old, new)| (old, new))
+    }
+
+    fn replaced(&self) -> Option<(usize, u64, u64)> {
         let before = self.before?;
         let dims = |id: &crate::TensorId| Some((before.shape(*id)?.dims(), self.inferred.shape(*id)?.dims()));
-        let pairs = self.graph.inputs.iter().filter_map(dims).flat_map(|(old, new)| old.iter().zip(new));
-        pairs.filter_map(|(old, new)| Some((old.known()?, new.known()?))).find(|(old, new)| old != new)
+        let pairs = self.graph.inputs.iter().filter_map(dims);
+        let mut pairs = pairs.flat_map(|(old, new)| old.iter().zip(new).enumerate());
+        pairs.find_map(|(axis, (old, new))| {
+            let (old, new) = (old.known()?, new.known()?);
+            (old != new).then_some((axis, old, new))
+        })
     }
 
     /// The new batch where `size`, a number baked into the file, can only be the exported batch: no other size of the model's

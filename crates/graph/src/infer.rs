@@ -1,10 +1,12 @@
 //! Shape, dtype and constant inference over a whole graph.
 //!
 //! One pass in topological order; each operator refines its outputs through an [`Infer`] context. All problems are
-//! collected, not the first only. A file exported with a fixed batch is inferred twice: as exported, then with the new
-//! batch, so that an operator with a baked size (`Reshape` to `[1, 12, 64]`) can see which of its axes carried it.
+//! collected, not the first only. A file exported with fixed sizes is inferred as exported and then once more for each size
+//! that is replaced (the batch, the length of a sequence), so that an operator with a baked size (`Reshape` to `[1, 12, 64]`)
+//! can see which of its axes carried it.
 
-use crate::binding::{batch_size, bind_type, bound_inputs, exported_type};
+use crate::binding::{batch_size, bind_type, bound_inputs, exported_type, replacements};
+use crate::resized::{Earlier, obstacle};
 use crate::{Binding, DType, Graph, Infer, OpError, Problem, Role, Shape, Type, Value};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -52,13 +54,21 @@ pub fn infer(graph: &Graph, binding: &Binding) -> Result<Inferred, Vec<Problem>>
         .zip(&inputs)
         .map(|(id, (new, value))| (exported_type(&graph.tensor(*id).declared, new), value.clone()))
         .collect();
+    let symbols = &binding.symbols;
     let rebatched = inputs.iter().zip(&exported).any(|(new, old)| new.0 != old.0);
-    let (symbols, fuel) = (&binding.symbols, Cell::new(BODY_WORK));
-    let before = rebatched.then(|| run(graph, &exported, &[], symbols, None, 0, &fuel).0);
-    fuel.set(BODY_WORK);
-    let (mut inferred, problems) = run(graph, &inputs, &[], symbols, before.as_ref(), 0, &fuel);
-    inferred.batch = batch_size(graph, &inputs);
-    if problems.is_empty() { Ok(inferred) } else { Err(problems) }
+    let plain = rebatched.then(|| run(graph, &exported, &[], symbols, None, 0, &Cell::new(BODY_WORK)).0);
+    let mut before: Option<Inferred> = None;
+    let steps = if rebatched { replacements(&exported, &inputs) } else { vec![inputs] };
+    for inputs in steps {
+        let earlier = plain.as_ref().map(|plain| Earlier { plain, before: before.as_ref().unwrap_or(plain) });
+        let (mut inferred, problems) = run(graph, &inputs, &[], symbols, earlier, 0, &Cell::new(BODY_WORK));
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        inferred.batch = batch_size(graph, &inputs);
+        before = Some(inferred);
+    }
+    Ok(before.unwrap_or_default())
 }
 
 /// A type with the elements, where they could be folded.
@@ -74,10 +84,11 @@ pub(crate) fn run(
     inputs: &[Known],
     captured: &[Known],
     symbols: &BTreeMap<String, u64>,
-    before: Option<&Inferred>,
+    earlier: Option<Earlier<'_>>,
     depth: u32,
     fuel: &Cell<u64>,
 ) -> (Inferred, Vec<Problem>) {
+    let before = earlier.map(|e| e.before);
     let mut inferred = Inferred {
         types: Vec::with_capacity(graph.tensors.len()),
         values: graph.tensors.iter().map(|t| t.value.clone()).collect(),
@@ -100,6 +111,11 @@ pub(crate) fn run(
         let result = node.op.infer(&mut cx);
         let outputs = std::mem::take(&mut cx.outputs);
         match result {
+            Ok(()) if earlier.is_some_and(|e| e.stays(node, &inferred, &outputs)) => {
+                for id in node.outputs.iter().flatten() {
+                    earlier.into_iter().for_each(|e| e.keep(&mut inferred, *id));
+                }
+            }
             Ok(()) => {
                 for (id, (ty, value)) in node.outputs.iter().zip(outputs) {
                     let Some(id) = id else { continue };
@@ -114,9 +130,8 @@ pub(crate) fn run(
             Err(error) => {
                 let mut problem = Problem::new(&*node.name, error.to_string());
                 problem.op = node.op.name().to_owned();
-                if before.is_some() {
-                    problem = problem
-                        .hint("it has the exported batch size baked in; export with a dynamic batch axis");
+                if let Some(before) = before {
+                    problem = problem.hint(obstacle(graph, node, before, &inferred));
                 }
                 problems.push(problem);
             }

@@ -20,8 +20,10 @@ mod infer;
 mod inline;
 pub mod kernels;
 mod lowering;
+mod names;
 mod op;
 pub mod ops;
+mod resized;
 mod shape;
 mod types;
 mod unroll;
@@ -39,6 +41,7 @@ pub use infer::{Inferred, infer};
 pub use lowering::{
     Autocast, Call, Grad, Lowering, Operand, OutDtype, OutState, Output, Place, Saved, TensorState, View,
 };
+pub use names::is_exporter_name;
 pub use op::{Build, Op, OpSpec, UnknownOp, find_op};
 pub use shape::Shape;
 pub use types::{TensorType, Type};

@@ -5,8 +5,7 @@
 //! again: that of its sibling (`fc.bias` tells `fc.weight`), else one under the module's path.
 
 use super::rewriter::Rewriter;
-use crate::parameters::is_exporter_name;
-use memfit_graph::{NodeId, Role, TensorId};
+use memfit_graph::{NodeId, Role, TensorId, is_exporter_name};
 use std::collections::HashSet;
 use std::sync::Arc;
 

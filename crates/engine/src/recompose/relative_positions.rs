@@ -7,8 +7,7 @@
 
 use super::Pass;
 use super::rewriter::{Rewriter, build};
-use crate::parameters::is_exporter_name;
-use memfit_graph::{Attribute, DType, NodeId, Role, Shape, TensorId, Type, Value};
+use memfit_graph::{Attribute, DType, NodeId, Role, Shape, TensorId, Type, Value, is_exporter_name};
 
 pub(super) const PASS: Pass = Pass { name: "relative position bias", run };
 

@@ -73,6 +73,12 @@ impl Op for Gather {
                 Some([before, &[at], after].concat())
             });
         }
+        let table = cx.shape(0).cloned().unwrap_or_default();
+        if let Some(indices) = rebatch::counted(cx, table.dims().get(axis).and_then(crate::Dim::known))? {
+            let (before, after) = (&table.dims()[..axis], &table.dims()[axis + 1..]);
+            cx.set(0, cx.dtype(0), Some([before, indices.dims(), after].concat().into_iter().collect()));
+            return Ok(());
+        }
         let shape = rebatch::rearranged(cx, &shape).unwrap_or_else(|| {
             let mut shape = shape;
             rebatch::indexed(cx, axis..axis + 1, axis, &mut shape);

@@ -1,6 +1,6 @@
 //! Which axis of a baked `Reshape` target holds the samples, while a fixed batch is being replaced by another.
 
-use crate::{Dim, Infer, Shape};
+use crate::{Dim, Infer, Num, OpError, Shape, is_exporter_name};
 
 /// The target that was baked for the exported batch, with its batch axis carrying the new one.
 pub(super) fn reshaped(cx: &Infer<'_>) -> Option<Shape> {
@@ -42,7 +42,64 @@ pub(super) fn rearranged(cx: &Infer<'_>, shape: &Shape) -> Option<Shape> {
 pub(super) fn broadcast(cx: &Infer<'_>, a: &Shape, b: &Shape) -> Option<Shape> {
     let (mut a, mut b) = (a.clone(), b.clone());
     meet(cx, a.dims_mut(), b.dims_mut());
-    a.broadcast(&b)
+    a.broadcast(&b).filter(|all| !stretches_parameter(cx, all))
+}
+
+/// Whether a parameter would be longer than the file stores it. Other constants (masks, angles) are made anew for any length.
+fn stretches_parameter(cx: &Infer<'_>, all: &Shape) -> bool {
+    let is_longer = |i: usize| {
+        let Some(tensor) = cx.stored(i).filter(|t| !is_exporter_name(&t.name)) else { return false };
+        let (Some(shape), true) = (cx.shape(i), cx.dtype(i).is_float() && !tensor.name.contains("::")) else {
+            return false;
+        };
+        let pairs = shape.dims().iter().rev().zip(all.dims().iter().rev());
+        pairs
+            .filter_map(|(own, all)| Some((own.known()?, all.known()?)))
+            .any(|(own, all)| own != 1 && own != all)
+    };
+    cx.length().is_some() && (0..cx.input_count()).any(is_longer)
+}
+
+/// How long the range `start..end` of a stored table is, where it was cut at the exported length: as long as the new one, which the
+/// table must have. A weight may be cut at the same number by chance; where it is too short for more, it stays.
+pub(super) fn cut(
+    cx: &Infer<'_>,
+    size: &Dim,
+    start: &Num,
+    end: &Num,
+    step: &Num,
+) -> Result<Option<Dim>, OpError> {
+    let (Some((old, new)), Some(size)) = (cx.length(), size.known()) else { return Ok(None) };
+    let is = |n: &Num, of: u64| n.as_i64() == i64::try_from(of).ok();
+    let is_cut = is(start, 0) && is(end, old) && is(step, 1) && size > old;
+    let stays = (0..cx.input_count()).all(|i| cx.stays(i));
+    if !is_cut || !stays || cx.stored(0).is_none() && cx.value(0).is_none() {
+        return Ok(None);
+    }
+    if size < new && !cx.dtype(0).is_float() {
+        return Err(OpError::input(0, format!("a table of at least {new}"), size));
+    }
+    Ok((size >= new).then_some(Dim::Known(new)))
+}
+
+/// Indices that count the exported length, as a constant, count the new one: the shape of what they take from a stored table.
+pub(super) fn counted(cx: &Infer<'_>, rows: Option<u64>) -> Result<Option<Shape>, OpError> {
+    let (Some((old, new)), Some(value), Some(shape)) = (cx.length(), cx.value(1), cx.shape(1)) else {
+        return Ok(None);
+    };
+    let is_count = |(i, n): (usize, &Num)| n.as_i64() == i64::try_from(i).ok();
+    let last = shape.rank().checked_sub(1).filter(|last| shape[*last].known() == Some(old));
+    let counts = value.data.len() as u64 == old && value.data.iter().enumerate().all(is_count);
+    let (Some(last), true, true, true) = (last, counts, cx.stays(0) && cx.stays(1), cx.stored(0).is_some())
+    else {
+        return Ok(None);
+    };
+    if rows.is_some_and(|rows| rows < new) {
+        return Err(OpError::input(0, format!("at least {new} rows"), rows.unwrap_or(0)));
+    }
+    let mut shape = shape.clone();
+    shape.dims_mut()[last] = Dim::Known(new);
+    Ok(Some(shape))
 }
 
 /// Gives dims that conflict the new batch where one of them still has the exported one, or the same multiple of it (samples
@@ -219,6 +276,55 @@ mod tests {
         let y = g.push("Gather", Attributes::default(), &[flat, indices], "y").unwrap();
         let inferred = infer(&g, &Binding { batch: Some(3), ..Binding::default() }).unwrap();
         assert_eq!(inferred.shape(y), Some(&Shape::from([3, 4, 1, 1])));
+    }
+
+    /// x[1, 4] + table[positions[:, :4]], with positions for eight and as many rows.
+    fn positions(rows: u64) -> (Graph, crate::TensorId, crate::TensorId) {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([1, 4, 3])), Role::Input);
+        g.inputs = vec![x];
+        let ids = Type::tensor(DType::Int64, Shape::from([1, 8]));
+        let ids = g.add_tensor("position_ids", ids, Role::Initializer);
+        let vector =
+            |g: &mut Graph, name: &str, n: i64| g.add_constant(name, Value::vector(DType::Int64, [n]));
+        let (start, end, axis) = (vector(&mut g, "s", 0), vector(&mut g, "e", 4), vector(&mut g, "a", 1));
+        let ids = g.push("Slice", Attributes::default(), &[ids, start, end, axis], "ids").unwrap();
+        let table = Type::tensor(DType::Float32, Shape::from([rows, 3]));
+        let table = g.add_tensor("positions.weight", table, Role::Initializer);
+        let rows = g.push("Gather", Attributes::default(), &[table, ids], "rows").unwrap();
+        let y = g.push("Add", Attributes::default(), &[x, rows], "y").unwrap();
+        (g, rows, y)
+    }
+
+    #[test]
+    fn batch_and_length_are_replaced_one_after_the_other() {
+        let (g, rows, y) = positions(8);
+        let bound = |shape: [u64; 3]| {
+            let shapes = [("x".to_owned(), shape.to_vec())].into();
+            infer(&g, &Binding { shapes, ..Binding::default() })
+        };
+        let inferred = bound([2, 6, 3]).unwrap();
+        assert_eq!(inferred.shape(rows), Some(&Shape::from([1, 6, 3])));
+        assert_eq!(inferred.shape(y), Some(&Shape::from([2, 6, 3])));
+        let problem = bound([2, 9, 3]).unwrap_err().remove(0).to_string();
+        assert!(problem.starts_with("ids (Slice)") && problem.contains("`position_ids` (1x8)"), "{problem}");
+    }
+
+    #[test]
+    fn a_stored_parameter_is_not_stretched() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([1, 4, 3])), Role::Input);
+        g.inputs = vec![x];
+        let own = |name: &str| {
+            let mut g = g.clone();
+            let ty = Type::tensor(DType::Float32, Shape::from([1, 4, 3]));
+            let table = g.add_tensor(name, ty, Role::Initializer);
+            g.push("Add", Attributes::default(), &[x, table], "y").unwrap();
+            infer(&g, &Binding { shapes: [("x".into(), vec![1, 6, 3])].into(), ..Binding::default() })
+        };
+        let problem = own("pos_embed").unwrap_err().remove(0).to_string();
+        assert!(problem.starts_with("y (Add)") && problem.contains("`pos_embed` (1x4x3)"), "{problem}");
+        assert!(own("val_7").is_ok());
     }
 
     #[test]

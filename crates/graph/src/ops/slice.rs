@@ -4,7 +4,7 @@
 //! (derivatives.yaml: `slice_backward`). An axis that stays whole is no call at all (TensorIndexing.h, `applySlice`). There
 //! are no negative steps in ATen: they come from `flip`, which copies.
 
-use super::fold;
+use super::{fold, rebatch};
 use crate::kernels::TfLowering;
 use crate::{
     Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, Value, View,
@@ -233,7 +233,9 @@ impl Op for Slice {
                 let (old_in, old_out) = (old_in.dims().get(range.axis), old_out.dims().get(range.axis));
                 old_in == old_out && old_in != Some(size)
             });
-            if !whole {
+            if let Some(length) = rebatch::cut(cx, size, &range.start, &range.end, &range.step)? {
+                shape.dims_mut()[range.axis] = length;
+            } else if !whole {
                 let unknown = || cx.fresh_dim(&format!("dim{}", range.axis), range.upper(size));
                 shape.dims_mut()[range.axis] = range.length(size).unwrap_or_else(unknown);
             }
