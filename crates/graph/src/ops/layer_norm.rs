@@ -111,8 +111,9 @@ impl Op for LayerNormalization {
                 OpError::input(0, format!("a rank that has axis {}", self.axis), format!("shape {shape}"))
             })?;
             let normalized: Shape = shape.dims()[axis..].iter().cloned().collect();
+            // It may have leading axes of the input's too: the scale is broadcast to the input.
             if let Some(w) = cx.shape(weight)
-                && (w.rank() > normalized.rank() || normalized.broadcast(w).is_none())
+                && (w.rank() > shape.rank() || shape.broadcast(w).is_none())
             {
                 return Err(OpError::input(weight, format!("the shape {normalized}"), format!("shape {w}")));
             }

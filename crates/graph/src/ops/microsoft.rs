@@ -43,6 +43,7 @@ pub const SPECS: &[OpSpec] = &[
     spec("Trilu", |a, _| twin("Trilu", a)),
     spec("Range", |a, _| twin("Range", a)),
     spec("GridSample", |a, _| twin("GridSample", a)),
+    spec("Pad", |a, _| twin("Pad", a)),
     spec("GatherND", |a, _| twin("GatherND", a)),
     spec("CausalConvWithState", |a, _| twin("CausalConvWithState", a)),
     spec("LinearAttention", |a, _| twin("LinearAttention", a)),
@@ -53,6 +54,15 @@ pub const SPECS: &[OpSpec] = &[
     spec("Unique", |_, _| Ok(Arc::new(Microsoft::Unique))),
     spec("NhwcMaxPool", |a, _| Ok(Arc::new(Microsoft::NhwcMaxPool(Box::new(Window::read(a)?))))),
 ];
+
+/// How many different numbers there are, where all are known.
+fn distinct(values: Vec<&crate::Num>) -> Option<u64> {
+    let numbers = values.into_iter().map(|n| n.as_f64().filter(|n| n.is_finite()));
+    let mut numbers = numbers.collect::<Option<Vec<f64>>>()?;
+    numbers.sort_by(f64::total_cmp);
+    numbers.dedup();
+    Some(numbers.len() as u64)
+}
 
 impl Op for Microsoft {
     fn name(&self) -> &str {
@@ -91,7 +101,11 @@ impl Op for Microsoft {
             }
             Microsoft::Unique => {
                 let count = cx.shape_of_rank(0, 1)?.map(|s| s[0].clone());
-                let distinct = cx.fresh_dim("unique", count.as_ref().and_then(crate::Dim::upper));
+                let values = cx.value(0).map(|v| v.data.iter().collect::<Vec<_>>());
+                let distinct = match values.and_then(distinct) {
+                    Some(n) => n.into(),
+                    None => cx.fresh_dim("unique", count.as_ref().and_then(crate::Dim::upper)),
+                };
                 let vector = |dim: crate::Dim| Some([dim].into_iter().collect::<Shape>());
                 cx.set(0, dtype, vector(distinct.clone()));
                 cx.set(1, DType::Int64, count.and_then(vector));

@@ -23,6 +23,7 @@ pub mod composed_rms_norm;
 pub mod concat;
 pub mod constant;
 pub mod constant_of_shape;
+pub mod contrib;
 pub mod conv;
 pub mod conv_transpose;
 pub mod cross_entropy;
@@ -150,6 +151,7 @@ pub static ALL: &[&[OpSpec]] = &[
     concat::SPECS,
     constant::SPECS,
     constant_of_shape::SPECS,
+    contrib::SPECS,
     conv::SPECS,
     conv_transpose::SPECS,
     cross_entropy::SPECS,

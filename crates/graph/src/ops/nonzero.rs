@@ -89,7 +89,12 @@ impl Op for Compress {
             })?),
             None => None,
         };
-        let chosen = cx.value(1).and_then(positions);
+        let length = axis.map_or_else(|| x.elements(), |axis| x[axis].known());
+        let inside = |at: &u64| length.is_none_or(|n| *at < n);
+        let chosen = cx
+            .value(1)
+            .and_then(positions)
+            .map(|chosen| chosen.into_iter().filter(inside).collect::<Vec<_>>());
         let condition = cx.shape(1).and_then(|s| s.dims().first()?.upper());
         let places = match axis {
             Some(axis) => x[axis].upper(),
