@@ -10,6 +10,7 @@ use crate::devices::{Card, Device};
 use crate::{Framework, Phase, Plan, Timeline, range};
 use memfit_graph::Bytes;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Whether a step fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,10 +138,18 @@ pub(crate) fn inside_of(timeline: &Timeline, plan: &Plan, limit: Bytes, total: B
     replay(timeline, &mut *plan.allocator.within(plan.framework, limit, total))
 }
 
+/// The limits inside of which a replay is the same as inside of `limit`: those that grant and refuse the same segments.
+pub(crate) fn alike(replay: &Replay, plan: &Plan, limit: Bytes) -> Range<Bytes> {
+    if heeds_limits_late(plan) {
+        return replay.peak_reserved.usage.reserved..replay.refused.unwrap_or(Bytes(u64::MAX));
+    }
+    limit..limit + Bytes(1)
+}
+
 /// Whether a limit that is never met changes nothing, so that a replay inside of it is the one with nothing in its way: PyTorch's
 /// allocator asks for its limit only where it takes a segment, unless it collects garbage or sets address space aside. Of no
 /// other allocator is that known.
-pub(crate) fn heeds_limits_late(plan: &Plan) -> bool {
+fn heeds_limits_late(plan: &Plan) -> bool {
     let settings = &plan.allocator;
     plan.framework == Framework::Pytorch
         && !settings.cuda_malloc_async
@@ -272,6 +281,35 @@ mod tests {
                 proptest::prop_assert!(allocated + context <= card.device.usable());
                 proptest::prop_assert!(fit.headroom() >= 0 && fit.shortage.is_none());
             }
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+
+        /// From the least that was granted to the least that was refused.
+        #[test]
+        fn limits_are_alike_up_to_what_they_grant_and_refuse(
+            mib in proptest::collection::vec(1_u64..400, 2..40),
+            limit in 100_u64..4_000,
+            within in 0_u64..1_000,
+        ) {
+            let (plan, mut timeline) = (Plan::default(), timeline(&mib));
+            // Every other one dies when the next has come.
+            let dies = |event: &Event| Event { kind: EventKind::Free, ..*event };
+            let pairs = timeline.events.chunks(2).flat_map(|pair| pair.iter().copied().chain(pair.get(1).map(|_| dies(&pair[0]))));
+            timeline.events = pairs.collect();
+            let at = |limit| {
+                let replay = inside_of(&timeline, &plan, limit, Bytes::mib(8_000));
+                let reserved = replay.peak_reserved.usage.reserved;
+                (replay.fits(), reserved, alike(&replay, &plan, limit))
+            };
+            let found = at(Bytes::mib(limit));
+            let limits = found.2.clone();
+            proptest::prop_assert!(limits.contains(&Bytes::mib(limit)));
+            let end = limits.end.min(Bytes::mib(20_000));
+            let other = limits.start + Bytes((end - limits.start).0.saturating_sub(1) / 1_000 * within);
+            proptest::prop_assert_eq!(at(other), found);
         }
     }
 

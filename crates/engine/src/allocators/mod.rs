@@ -155,6 +155,11 @@ pub trait Allocator {
     fn retries(&self) -> u32 {
         0
     }
+    /// The least that it would have held with a segment that its limit did not allow. `None` where there was none, or where it
+    /// is not counted.
+    fn refused(&self) -> Option<Bytes> {
+        None
+    }
     /// Gives back to the driver what holds no tensor (`torch.cuda.empty_cache`).
     fn empty_cache(&mut self) {}
     /// Its segments by address, where it has any.

@@ -49,6 +49,8 @@ pub struct Replay {
     pub peak_search: Moment,
     /// How often the allocator gave everything back and tried again.
     pub retries: u32,
+    /// The least that it was not allowed to hold, where there was such and it counts that.
+    pub refused: Option<Bytes>,
     /// What was held at the end.
     pub end: Usage,
     /// Why it did not get to the end.
@@ -133,6 +135,7 @@ pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: 
         }
     }
     run.found.retries = allocator.retries();
+    run.found.refused = allocator.refused();
     run.found.end = allocator.usage();
     run.found
 }

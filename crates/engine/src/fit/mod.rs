@@ -1,8 +1,8 @@
 //! The largest batch, image or sequence that fits: for each card, precision and optimizer, by replaying steps inside of
 //! what each card leaves.
 //!
-//! A step does not depend on the card, so the cards share the steps of a plan (`steps`); a limit that no replay has come
-//! near needs none of its own. Each answer is the largest size at which the replay of a real step goes through, and is
+//! A step does not depend on the card but for its kernels, so the cards share the steps of a plan (`steps`); a limit that grants and
+//! refuses what another did needs no replay of its own. Each answer is the largest size at which the replay of a real step goes through, and is
 //! tried against its neighbours (`search`).
 
 mod axis;
@@ -12,6 +12,7 @@ mod steps;
 pub use axis::Axis;
 
 use crate::devices::{Card, context};
+use crate::frameworks::pytorch::first_alike;
 use crate::order::sorted_by_key;
 use crate::{Model, Plan, Precision, placement};
 use memfit_graph::{Binding, Bytes, Problem};
@@ -64,12 +65,12 @@ pub fn matrix(
         // Cards that run the same kernels share the steps.
         let mut left: Vec<usize> = (0..cards.len()).collect();
         while let Some(first) = left.first().and_then(|i| cards.get(*i)) {
-            let own = plan.on(first);
+            let own = on(plan, first);
             let steps = Steps::new(model, binding, own.clone(), axis, start(axis));
             let mut steps = steps.map_err(|problems| fixed(problems, axis))?;
             let mut plans_seen = vec![(own, true)];
             let mut alike = |i: &usize| {
-                let Some(theirs) = cards.get(*i).map(|card| plan.on(card)) else { return false };
+                let Some(theirs) = cards.get(*i).map(|card| on(plan, card)) else { return false };
                 if let Some((_, same)) = plans_seen.iter().find(|(seen, _)| *seen == theirs) {
                     return *same;
                 }
@@ -87,6 +88,12 @@ pub fn matrix(
     }
     let cells = sorted_by_key(cells, |((card, plan), _)| (card * plans.len() + plan) as u64);
     Ok(cells.into_iter().map(|(_, cell)| cell).collect())
+}
+
+/// The plan as it runs on a card, or on the first whose kernels are alike.
+fn on(plan: &Plan, card: &Card) -> Plan {
+    let plan = plan.on(card);
+    Plan { compute_capability: plan.compute_capability.map(first_alike), ..plan }
 }
 
 /// Where a size is searched that the model does not let be chosen, the batch is not what is wrong.

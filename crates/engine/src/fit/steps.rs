@@ -9,6 +9,7 @@ use super::search::Start;
 use crate::{Model, Plan, Timeline, placement, replay};
 use memfit_graph::{Binding, Bytes, Problem};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// The sizes from which a family is drawn, and the one that must agree with it.
 const SAMPLES: [u64; 3] = [2, 6, 24];
@@ -60,10 +61,8 @@ impl Family {
 struct Known {
     /// The peak of tensors alone, which no allocator can go below.
     allocated: Bytes,
-    /// What the allocator reserves with nothing in its way, where a replay has shown it.
-    open: Option<Bytes>,
-    /// By limit, what was reserved inside of it; none where it did not fit.
-    inside: BTreeMap<Bytes, Option<Bytes>>,
+    /// By the limits of which it holds, what was reserved inside of them; none where it did not fit.
+    inside: Vec<(Range<Bytes>, Option<Bytes>)>,
 }
 
 /// The steps of one plan.
@@ -100,7 +99,6 @@ impl<'a> Steps<'a> {
         let (held, answers) = (BTreeSet::new(), BTreeMap::new());
         let mut steps =
             Steps { model, binding, plan, axis, family: None, made, known, held, answers, filled: 970 };
-        let timeline = steps.run(first)?;
         if *axis == Axis::Batch {
             let samples: Result<Vec<Timeline>, _> = SAMPLES.iter().map(|n| steps.run(*n)).collect();
             let samples: Option<[Timeline; 3]> = samples.ok().and_then(|all| all.try_into().ok());
@@ -113,17 +111,18 @@ impl<'a> Steps<'a> {
             steps.family = samples.and_then(Family::of);
         }
         if steps.family.is_none() {
+            let timeline = steps.run(first)?;
             steps.made.insert(first, timeline);
         }
         Ok(steps)
     }
 
     /// Whether a step is the same under another plan: the same kernels run.
-    pub(crate) fn is_step_of(&self, other: &Plan) -> bool {
+    pub(crate) fn is_step_of(&mut self, other: &Plan) -> bool {
         let [first, ..] = SAMPLES;
-        let at = if *self.axis == Axis::Batch { first } else { super::start(self.axis) };
-        match (self.run(at), self.run_as(other, at)) {
-            (Ok(a), Ok(b)) => a.events == b.events && a.storages == b.storages && a.searches == b.searches,
+        let at = if self.family.is_some() { first } else { super::start(self.axis) };
+        match (self.run_as(other, at), self.timeline(at)) {
+            (Ok(a), Some(b)) => a.events == b.events && a.storages == b.storages && a.searches == b.searches,
             _ => false,
         }
     }
@@ -174,20 +173,14 @@ impl<'a> Steps<'a> {
         if known.allocated > limit {
             return None;
         }
-        if let Some(open) = known.open.filter(|open| *open <= limit) {
-            return Some(open);
-        }
-        if let Some(found) = known.inside.get(&limit) {
-            return *found;
+        if let Some((_, reserved)) = known.inside.iter().find(|(limits, _)| limits.contains(&limit)) {
+            return *reserved;
         }
         let plan = self.plan.clone();
         let replayed = placement::inside_of(self.timeline(n)?, &plan, limit, total);
         let reserved = replayed.fits().then_some(replayed.peak_reserved.usage.reserved);
-        let known = self.known(n)?;
-        if replayed.retries == 0 && placement::heeds_limits_late(&plan) {
-            known.open = reserved;
-        }
-        known.inside.insert(limit, reserved);
+        let limits = placement::alike(&replayed, &plan, limit);
+        self.known(n)?.inside.push((limits, reserved));
         reserved
     }
 

@@ -44,6 +44,7 @@ pub struct PytorchAllocator {
     /// Memory taken and given back.
     driver_calls: u64,
     retries: u32,
+    refused: Option<Bytes>,
 }
 
 impl PytorchAllocator {
@@ -58,6 +59,7 @@ impl PytorchAllocator {
             segments: 0,
             driver_calls: 0,
             retries: 0,
+            refused: None,
         }
     }
 
@@ -132,10 +134,12 @@ impl PytorchAllocator {
             let allowed = self.config.allowed.map_or(u64::MAX, |b| b.0);
             return if self.usage.reserved.0 + segment > allowed { None } else { self.expand(pool, size) };
         }
-        if self.usage.reserved.0 + segment > self.bound() {
+        let held = self.usage.reserved + Bytes(segment);
+        if held.0 > self.bound() {
+            self.refused = Some(self.refused.map_or(held, |least| least.min(held)));
             return None;
         }
-        self.usage.reserved += Bytes(segment);
+        self.usage.reserved = held;
         self.segments += 1;
         self.driver_calls += 1;
         Some(self.chunks.segment(segment, u8::from(pool == 1), State::Free))
@@ -313,6 +317,10 @@ impl Allocator for PytorchAllocator {
 
     fn retries(&self) -> u32 {
         self.retries
+    }
+
+    fn refused(&self) -> Option<Bytes> {
+        self.refused
     }
 
     fn empty_cache(&mut self) {

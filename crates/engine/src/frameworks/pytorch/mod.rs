@@ -34,6 +34,7 @@ use workspace::Kernels;
 
 pub(crate) use loss::choose as choose_loss;
 pub(crate) use names::names;
+pub(crate) use workspace::first_alike;
 
 /// One step under PyTorch's rules.
 pub(crate) struct Step {

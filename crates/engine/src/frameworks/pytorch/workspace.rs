@@ -43,8 +43,15 @@ pub(super) struct Kernels {
     met: HashSet<(Pass, Dims, Dims, Dims)>,
 }
 
-/// The card where none is named: the first whose float32 convolutions run on tensor cores.
+/// The first whose half precision convolutions run on tensor cores.
+const VOLTA: (u32, u32) = (7, 0);
+/// The card where none is named: the first whose bfloat16 and float32 convolutions run on tensor cores.
 const AMPERE: (u32, u32) = (8, 0);
+
+/// The first compute capability whose kernels need the same scratch memory.
+pub(crate) fn first_alike(capability: (u32, u32)) -> (u32, u32) {
+    [AMPERE, VOLTA].into_iter().find(|first| capability >= *first).unwrap_or_default()
+}
 
 /// Bytes of a 32 x 32 tile's half spectrum: 32 x 17 complex numbers of 8 bytes.
 const FFT_TILE: u64 = 32 * 17 * 8;
@@ -79,7 +86,7 @@ impl Kernels {
     /// PyTorch allows in convolutions by default) from Ampere on.
     fn on_tensor_cores(&self, dtype: DType) -> bool {
         match dtype {
-            DType::Float16 => self.capability >= (7, 0),
+            DType::Float16 => self.capability >= VOLTA,
             DType::Bfloat16 | DType::Float32 => self.capability >= AMPERE,
             _ => false,
         }
