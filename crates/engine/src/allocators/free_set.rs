@@ -58,28 +58,28 @@ impl FreeSet {
 
     /// Puts another chunk in the stead of the one at a place.
     pub(super) fn replace(&mut self, place: Place, key: Key) {
-        let (Place { run, at }, is_last) = (place, place.run + 1 == self.runs.len());
+        let Place { run, at } = place;
+        let (is_first, is_last) = (run == 0, run + 1 >= self.runs.len());
         let Some(keys) = self.runs.get_mut(run).filter(|keys| at < keys.len()) else {
             return self.insert(key);
         };
-        // Within the run's own ends the others only move up or down by one.
-        if precedes(&key, &keys[at]) {
-            let to = keys[..at].partition_point(|k| precedes(k, &key));
-            if to > 0 || run == 0 {
-                keys.copy_within(to..at, to + 1);
-                keys[to] = key;
-                return;
-            }
-        } else {
-            let to = at + keys[at + 1..].partition_point(|k| precedes(k, &key));
-            if to + 1 < keys.len() || is_last {
-                keys.copy_within(at + 1..to + 1, at);
-                keys[to] = key;
-                return;
-            }
+        let (first, last) = (keys[0], keys[keys.len() - 1]);
+        let stays = (is_first || precedes(&first, &key)) && (is_last || precedes(&key, &last));
+        if !stays {
+            self.take(place);
+            return self.insert(key);
         }
-        self.take(place);
-        self.insert(key);
+        // Within the run's own ends the others only move up or down by one, and mostly few do.
+        let mut to = at;
+        while to > 0 && precedes(&key, &keys[to - 1]) {
+            keys[to] = keys[to - 1];
+            to -= 1;
+        }
+        while to + 1 < keys.len() && precedes(&keys[to + 1], &key) {
+            keys[to] = keys[to + 1];
+            to += 1;
+        }
+        keys[to] = key;
     }
 
     /// Adds a chunk that is not in the set.
