@@ -112,6 +112,8 @@ struct Scan {
     telling: Vec<String>,
     /// Whether the last line had no end yet.
     open: bool,
+    /// The last line, in the bytes that are read now, and the place of its shape.
+    last: Option<(usize, usize, usize)>,
 }
 
 impl Scan {
@@ -136,6 +138,7 @@ impl Scan {
             first: String::new(),
             telling: Vec::new(),
             open: false,
+            last: None,
         }
     }
 
@@ -143,6 +146,7 @@ impl Scan {
     /// counts line ends meanwhile.
     fn lines(&mut self, bytes: &[u8], from: usize, to: usize) {
         let mut at = from;
+        self.last = None;
         while at < to {
             let all = self.following > 0 || self.watches();
             let hit = if all { Some(at) } else { self.words.next(bytes, at) };
@@ -191,7 +195,10 @@ impl Scan {
             }
             return;
         }
-        let place = self.shapes.place(self.words, line);
+        // Logs repeat themselves to the letter, too.
+        let again = self.last.filter(|(first, end, _)| &bytes[*first..*end] == line);
+        let place = again.map_or_else(|| self.shapes.place(self.words, line), |(_, _, place)| place);
+        self.last = Some((start, end, place));
         let known = *self.shapes.at(place);
         let class = known.class;
         if self.watches() {

@@ -67,16 +67,25 @@ fn shape(line: &[u8]) -> u64 {
 
 /// Which numbers of a line may be those of a needle, and where among its numbers: with its shape, all that a verdict rests on.
 pub(crate) fn numbers(line: &[u8]) -> u64 {
-    let (mut sum, mut value, mut place) = (0u64, None, 0u64);
-    for &byte in line.iter().chain(b" ") {
-        if byte.is_ascii_digit() {
-            value = Some(value.unwrap_or(0u64).saturating_mul(10).saturating_add(u64::from(byte - b'0')));
-        } else if let Some(number) = value.take() {
-            place += 1;
-            if [2, 9, 137].contains(&number) {
-                sum = sum.wrapping_add(mixed(place << 32 | number));
-            }
+    let (mut sum, mut place, mut at) = (0u64, 0u64, 0);
+    while at < line.len() {
+        if !line[at].is_ascii_digit() {
+            at += 1;
+            continue;
         }
+        let rest = &line[at..];
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        place += 1;
+        let number: u64 = match &rest[..digits] {
+            b"2" => 2,
+            b"9" => 9,
+            b"137" => 137,
+            _ => 0,
+        };
+        if number > 0 {
+            sum = sum.wrapping_add(mixed(place << 32 | number));
+        }
+        at += digits;
     }
     sum
 }
