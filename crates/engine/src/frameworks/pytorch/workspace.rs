@@ -2,8 +2,8 @@
 //!
 //! **Sustained.** Tensor-core kernels of cuDNN read channels innermost (NHWC). For tensors laid out the other way cuDNN copies
 //! the operands into workspace first (kernel names in public profiles: nhwc input, krsc filter, separate conversion kernels;
-//! NVIDIA's performance guide: "NCHW pays automatic transposes"). The gradient of the filter needs both activations, that of
-//! the input the output's gradient; forward needs none in what was measured. Pointwise kernels run as matrix products on NCHW, and
+//! NVIDIA's performance guide: "NCHW pays automatic transposes"). Forward needs the input, the gradient of the filter both
+//! activations, that of the input the output's gradient. Pointwise kernels run as matrix products on NCHW, and
 //! narrow layers and groups on other kernels. PyTorch allocates the plan's workspace at each call, frees it after,
 //! and takes another plan where it is out of memory (aten/src/ATen/native/cudnn/Conv_v8.cpp, `run_conv_plan`, `run_single_conv`). Which layers take part was found on published peaks of 231
 //! convolutional networks on an A100 (GPUMemNet's measurements), by shape alone; docs/accuracy.md says how well it holds.
@@ -64,9 +64,10 @@ const WINOGRAD_TILE: u64 = 36 * 4;
 const DENSE_CHANNELS: u64 = 17;
 /// The same where there are several groups.
 const GROUP_CHANNELS: u64 = 40;
-/// Channels of input and output (of a group) from which on the gradient of the filter takes two pairs of copies. Of the
-/// multiples of a pair from 1.5 to 2.2, two brings most of the published peaks within any bound from 0.25 to 3 %; it is read off
-/// them, not off cuDNN's documentation.
+/// Channels of input and output (of a group) from which on the gradients' kernels copy more than their operands: that of the filter
+/// both activations twice, that of the input half of the output's gradient again (plans with one copy and with two are near
+/// ties, which fall differently from layer to layer). Read off the published peaks, not off cuDNN's documentation: chosen on
+/// either half of the models, it brings more of the other half's peaks within 1, 3, 5 and 10 % than one copy of each operand.
 const WIDE_CHANNELS: u64 = 33;
 /// An image's channels at most; they are padded to what a tensor core reads at once.
 const IMAGE_CHANNELS: u64 = 4;
@@ -136,14 +137,18 @@ impl Sizes {
         if self.window <= 1 || self.is_depthwise() || (!is_image && per_group < least) {
             return 0;
         }
+        let is_wide = per_group.min(self.outputs / self.groups) >= WIDE_CHANNELS;
         // Channels are padded to a whole vector.
         let padded = |n: u64| n.saturating_mul(self.channels.next_multiple_of(vector)) / self.channels;
         match pass {
-            Pass::Forward => 0,
-            Pass::Input => self.output.saturating_add(padded(self.filter)),
+            Pass::Forward if is_image => 0,
+            Pass::Forward => padded(self.input),
+            Pass::Input => {
+                let again = if is_wide { self.output / 2 } else { 0 };
+                self.output.saturating_add(again).saturating_add(padded(self.filter))
+            }
             Pass::Filter => {
                 let maps = padded(self.input).saturating_add(self.output);
-                let is_wide = per_group.min(self.outputs / self.groups) >= WIDE_CHANNELS;
                 let maps = if is_wide { maps.saturating_mul(2) } else { maps };
                 maps.saturating_add(padded(self.filter))
             }
@@ -252,9 +257,13 @@ mod tests {
     #[test]
     fn dense_layers_on_tensor_cores_are_copied() {
         let (map, filter) = (2 * 64 * 56 * 56, 64 * 64 * 9);
-        let both = [4 * (map + filter), 4 * (4 * map + filter)];
-        assert_eq!(workspace(64, 64, [64, 3, 3], DType::Float32, AMPERE), both);
-        assert_eq!(workspace(64, 64, [64, 3, 3], DType::Float16, (7, 0)), both.map(|b| b / 2));
+        let all = [4 * map, 6 * map + 4 * filter, 4 * (4 * map + filter)];
+        assert_eq!(workspace(64, 64, [64, 3, 3], DType::Float32, AMPERE), all);
+        assert_eq!(workspace(64, 64, [64, 3, 3], DType::Float16, (7, 0)), all.map(|b| b / 2));
+        // Between 17 and 32 channels one copy of each operand.
+        let (map, filter) = (2 * 32 * 56 * 56, 32 * 32 * 9);
+        let once = [4 * map, 4 * (map + filter), 4 * (2 * map + filter)];
+        assert_eq!(workspace(32, 32, [32, 3, 3], DType::Float32, AMPERE), once);
         for [outputs, per_group, window] in [[64, 64, 1], [64, 1, 3], [64, 32, 3]] {
             let filter = [per_group, window, window];
             assert!(workspace(64, outputs, filter, DType::Float32, AMPERE).is_empty(), "{filter:?}");
