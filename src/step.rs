@@ -14,6 +14,7 @@ pub(crate) struct Step {
     pub(crate) model: Model,
     pub(crate) binding: Binding,
     pub(crate) plan: Plan,
+    pub(crate) card: Option<Card>,
     pub(crate) estimate: Estimate,
     /// A second host to compare with, and the plan as it runs there.
     pub(crate) second: Option<(Card, Plan)>,
@@ -46,7 +47,7 @@ impl Step {
         estimate.warnings.extend(plan_warnings);
         estimate.warnings.extend(gpu.warnings());
         let Ready { file, model, binding, .. } = ready;
-        Ok(Step { file, model, binding, plan, estimate, second })
+        Ok(Step { file, model, binding, plan, card, estimate, second })
     }
 
     /// The same step on the second host.

@@ -4,7 +4,7 @@ use crate::args::{EstimateArgs, Format};
 use crate::failure::Failure;
 use crate::step::Step;
 use crate::{Finding, load, output};
-use memfit_engine::{Companion, Life, Mode, Model, Plan, Scenario};
+use memfit_engine::{Companion, Life, Mode, Model, Plan};
 use memfit_graph::Binding;
 use memfit_report::{compare, json, text};
 
@@ -13,9 +13,7 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
     let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts)?;
     let other = step.elsewhere()?;
     if let Some(life) = args.life.life() {
-        let scenario = scenario(args, &life, &step).map_err(|f| *f)?;
-        step.estimate.warnings.extend(scenario.warning());
-        step.estimate.scenario = Some(scenario);
+        add_process(args, &life, &mut step).map_err(|f| *f)?;
     }
     let estimate = &step.estimate;
     output::print(&match args.format.format {
@@ -37,8 +35,8 @@ pub(crate) fn estimate(args: &EstimateArgs) -> Result<Finding, Failure> {
     Ok(Finding::fine_if(step.fits()))
 }
 
-/// The parts of the process around the step.
-fn scenario(args: &EstimateArgs, life: &Life, step: &Step) -> Result<Scenario, Box<Failure>> {
+/// Adds the parts of the process around the step.
+fn add_process(args: &EstimateArgs, life: &Life, step: &mut Step) -> Result<(), Box<Failure>> {
     let trained = args.life.with.iter().map(|path| (path, step.plan.mode));
     let frozen = args.life.with_frozen.iter().map(|path| (path, Mode::Infer));
     let mut others = Vec::new();
@@ -59,6 +57,6 @@ fn scenario(args: &EstimateArgs, life: &Life, step: &Step) -> Result<Scenario, B
         })
         .collect();
     step.model
-        .scenario(&step.binding, &step.plan, life, &companions)
+        .add_process(&mut step.estimate, &step.binding, life, &companions, step.card.as_ref())
         .map_err(|problems| Box::new(Failure::of_file(&args.model.file.display().to_string(), problems)))
 }

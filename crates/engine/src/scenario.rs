@@ -8,10 +8,12 @@
 //! eagerly it is fetched after the step. A model that a notebook cell made and nobody let go of keeps its weights and
 //! optimizer state, and so does any other model of the same process between its own steps.
 
+use crate::devices::Card;
 use crate::fit::Axis;
 use crate::timeline::{Event, Storage};
-use crate::{Category, EventKind, Framework, Mode, Model, Phase, Plan, Timeline};
+use crate::{Category, Estimate, EventKind, Fit, Framework, Mode, Model, Phase, Plan, Timeline, placement};
 use memfit_graph::{Binding, Bytes, Problem};
+use std::cmp::Reverse;
 
 /// What happens in the process beside the step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,40 +122,75 @@ fn held(model: &Model, binding: &Binding, plan: &Plan) -> Result<Held, Vec<Probl
     })
 }
 
-/// What happens in a process as timelines, each with all that is alive beside it: the step, and validation and prediction where
-/// there are any.
-pub(crate) fn timelines(
+/// A part of the process as a timeline, with all that is alive beside it.
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) timeline: Timeline,
+}
+
+/// What happens in a process: the step, validation and prediction where there are any, and the steps of others.
+pub(crate) fn parts(
     model: &Model,
     binding: &Binding,
     plan: &Plan,
     life: &Life,
-) -> Result<Vec<Timeline>, Vec<Problem>> {
+    others: &[Companion<'_>],
+) -> Result<Vec<Part>, Vec<Problem>> {
+    let part = |name: &str, timeline| Part { name: name.into(), timeline };
     let mut step = model.step(binding, plan)?.timeline;
-    if life.is_step_alone() {
-        return Ok(vec![step]);
+    let name = if plan.mode == Mode::Train { TRAINING } else { INFERENCE };
+    if life.is_step_alone() && others.is_empty() {
+        return Ok(vec![part(name, step)]);
     }
-    let weights = [Category::Parameter, Category::Buffer, Category::OptimizerState];
-    let stale = alive(&step, &weights, life.stale_models);
+    let stale = alive(&step, WEIGHTS, life.stale_models);
+    let own = alive(&step, WEIGHTS, 1);
     let state = alive(&step, &[Category::OptimizerState], 1);
+    let mut steps = Vec::new();
+    for other in others {
+        steps.push((other.name, other.model.step(&other.binding, &other.plan)?.timeline));
+    }
+    let beside: Vec<Vec<Bytes>> = steps.iter().map(|(_, step)| alive(step, WEIGHTS, 1)).collect();
+    let beside_all = beside.concat();
     let infer = Plan { mode: Mode::Infer, parallel: None, ..plan.clone() };
-    let mut others = Vec::new();
+    let mut parts = Vec::new();
     if let Some(batch) = life.validation_batch {
         let binding = Axis::Batch.bind(model.graph(), binding, batch);
         let mut forward = model.step(&binding, &infer)?.timeline;
         let ahead = alive(&forward, &[Category::Input], life.ahead(plan));
-        hold(&mut forward, &[&state, &stale, &ahead]);
-        others.push(forward);
+        hold(&mut forward, &[&state, &stale, &beside_all, &ahead]);
+        parts.push(part(&validation(batch), forward));
     }
     if life.predict_batches > 1 {
         let mut forward = model.step(binding, &infer)?.timeline;
         let kept = vec![model.output_bytes(binding)?; life.predict_batches.min(MOST_KEPT) as usize - 1];
-        hold(&mut forward, &[&state, &stale, &kept]);
-        others.push(forward);
+        hold(&mut forward, &[&state, &stale, &beside_all, &kept]);
+        parts.push(part(&prediction(life.predict_batches), forward));
+    }
+    for (i, (name, mut timeline)) in steps.into_iter().enumerate() {
+        let rest = beside.iter().enumerate().filter(|(other, _)| *other != i);
+        let rest: Vec<Bytes> = rest.flat_map(|(_, bytes)| bytes.iter().copied()).collect();
+        hold(&mut timeline, &[&own, &stale, &rest]);
+        parts.push(part(&step_of(name), timeline));
     }
     let ahead = alive(&step, &[Category::Input], life.ahead(plan));
-    hold(&mut step, &[&stale, &ahead]);
-    others.insert(0, step);
-    Ok(others)
+    hold(&mut step, &[&stale, &beside_all, &ahead]);
+    parts.insert(0, part(name, step));
+    Ok(parts)
+}
+
+/// What of a model stays between its steps.
+const WEIGHTS: &[Category] = &[Category::Parameter, Category::Buffer, Category::OptimizerState];
+
+fn validation(batch: u64) -> String {
+    format!("validation, batch {batch}")
+}
+
+fn prediction(batches: u32) -> String {
+    format!("predict, {batches} batches kept")
+}
+
+fn step_of(name: &str) -> String {
+    format!("step of {name}")
 }
 
 /// No more than this many tensors are held one by one.
@@ -226,29 +263,76 @@ impl Model {
             let binding = Binding { batch: Some(batch), ..binding.clone() };
             let forward = held(self, &binding, &infer)?;
             let ahead = times(forward.batch, ahead);
-            add(format!("validation, batch {batch}"), forward.peak + own.optimizer + beside + ahead);
+            add(validation(batch), forward.peak + own.optimizer + beside + ahead);
         }
         if life.predict_batches > 0 {
             let forward = held(self, binding, &infer)?;
             let outputs = times(self.output_bytes(binding)?, life.predict_batches.saturating_sub(1));
-            add(
-                format!("predict, {} batches kept", life.predict_batches),
-                forward.peak + own.optimizer + beside + outputs,
-            );
+            add(prediction(life.predict_batches), forward.peak + own.optimizer + beside + outputs);
         }
         for (name, held) in &others {
             let rest = beside - held.at_rest() + own.at_rest();
-            add(format!("step of {name}"), held.peak + rest);
+            add(step_of(name), held.peak + rest);
         }
         let largest = scenario.stretches.iter().map(|s| s.allocated).max();
         scenario.worst = scenario.stretches.iter().position(|s| Some(s.allocated) == largest).unwrap_or(0);
         Ok(scenario)
+    }
+
+    /// Adds to an estimate of the step what the process around it holds; inside of a card the verdict is that of its worst part.
+    ///
+    /// # Errors
+    /// As [`Model::estimate`].
+    pub fn add_process(
+        &self,
+        estimate: &mut Estimate,
+        binding: &Binding,
+        life: &Life,
+        others: &[Companion<'_>],
+        card: Option<&Card>,
+    ) -> Result<(), Vec<Problem>> {
+        let scenario = self.scenario(binding, &estimate.plan, life, others)?;
+        estimate.warnings.extend(scenario.warning());
+        if let Some(card) = card {
+            let (name, fit) = self.worst_on(binding, &estimate.plan, life, others, card)?;
+            if !matches!(&*name, TRAINING | INFERENCE) {
+                estimate
+                    .warnings
+                    .push(format!("whether it fits is said of {name}, the worst part of the process"));
+            }
+            estimate.fit = Some(fit);
+        }
+        estimate.scenario = Some(scenario);
+        Ok(())
+    }
+
+    /// How such a process gets on inside of a card: its worst part, and how that does.
+    fn worst_on(
+        &self,
+        binding: &Binding,
+        plan: &Plan,
+        life: &Life,
+        others: &[Companion<'_>],
+        card: &Card,
+    ) -> Result<(String, Fit), Vec<Problem>> {
+        let plan = plan.on(card);
+        let placed = parts(self, binding, &plan, life, others)?.into_iter().map(|Part { name, timeline }| {
+            let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&card.device));
+            (name, placement::place(&timeline, &plan, card, &open))
+        });
+        // Of parts that are equally bad the first, which is the step.
+        let worst = placed.reduce(|worst, part| {
+            let badness = |fit: &Fit| (Reverse(fit.verdict), fit.reserved);
+            if badness(&part.1) > badness(&worst.1) { part } else { worst }
+        });
+        worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Verdict;
     use memfit_graph::{Attributes, DType, Graph, Role, Shape, Type};
 
     fn dense(name: &str) -> Model {
@@ -278,6 +362,34 @@ mod tests {
         assert!(
             alone(0) && alone(1) && !alone(2) && !Life { prefetch: 1, ..Life::default() }.is_step_alone()
         );
+    }
+
+    #[test]
+    fn a_verdict_is_that_of_the_worst_part() {
+        let (model, other) = (dense("a"), dense("b"));
+        let (binding, plan, card) = (Binding::default(), Plan::default(), Card::find("4GiB").unwrap());
+        let verdict = |life: Life, others: &[Companion<'_>]| {
+            let mut estimate = model.estimate_on(&binding, &plan, Some(&card)).unwrap();
+            assert_eq!(estimate.fit.as_ref().unwrap().verdict, Verdict::Fits);
+            let warnings = estimate.warnings.len();
+            model.add_process(&mut estimate, &binding, &life, others, Some(&card)).unwrap();
+            (estimate.fit.unwrap(), estimate.warnings.split_off(warnings).join("; "))
+        };
+        let alone = verdict(Life { prefetch: 1, ..Life::default() }, &[]);
+        assert_eq!((alone.0.verdict, &*alone.1), (Verdict::Fits, ""));
+        let (fit, warnings) = verdict(Life { validation_batch: Some(1 << 20), ..Life::default() }, &[]);
+        assert_eq!(fit.verdict, Verdict::DoesNotFit);
+        assert!(warnings.contains("fits is said of validation, batch 1048576"), "{warnings}");
+        // A thousand models of 12 MiB do not go with another step, nor does one with a batch of 4 GiB.
+        assert_eq!(
+            verdict(Life { stale_models: 1000, ..Life::default() }, &[]).0.verdict,
+            Verdict::DoesNotFit
+        );
+        let large = Binding { batch: Some(1 << 20), ..Binding::default() };
+        let teacher = Companion { model: &other, name: "teacher", binding: large, plan: plan.clone() };
+        let (fit, warnings) = verdict(Life::default(), &[teacher]);
+        assert_eq!(fit.verdict, Verdict::DoesNotFit);
+        assert!(warnings.contains("step of teacher"), "{warnings}");
     }
 
     #[test]

@@ -133,9 +133,7 @@ impl Opened {
         estimate.warnings.extend(self.warnings.iter().cloned());
         estimate.warnings.extend(asked.warnings.iter().cloned());
         if let Some(life) = &asked.life {
-            let scenario = self.model.scenario(&asked.binding, &asked.plan, life, &[])?;
-            estimate.warnings.extend(scenario.warning());
-            estimate.scenario = Some(scenario);
+            self.model.add_process(&mut estimate, &asked.binding, life, &[], asked.card.as_ref())?;
         }
         Ok(estimate)
     }

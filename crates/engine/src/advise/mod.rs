@@ -271,7 +271,7 @@ fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Problem>> {
     let plan = s.plan.on(&s.card);
     let context = context::total(&s.card.context(&plan)).expected;
     let mut worst: Option<Outcome> = None;
-    for timeline in scenario::timelines(model, &s.binding, &plan, &s.life)? {
+    for scenario::Part { timeline, .. } in scenario::parts(model, &s.binding, &plan, &s.life, &[])? {
         let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&s.card.device));
         let fit = placement::place(&timeline, &plan, &s.card, &open);
         let reserved = open.peak_reserved.usage.reserved.max(worst.map_or(Bytes::ZERO, |w| w.reserved));
