@@ -109,7 +109,7 @@ fn compare(file: &File, models: &Path) -> Result<Vec<Row>> {
 }
 
 /// The most bytes that storages of the step itself held at once.
-fn step_peak(timeline: &Timeline) -> u64 {
+pub(super) fn step_peak(timeline: &Timeline) -> u64 {
     let mut own = vec![false; timeline.storages.len()];
     let (mut live, mut peak) = (0_u64, 0);
     for event in &timeline.events {

@@ -5,6 +5,7 @@
 
 mod sources;
 mod tables;
+mod tensorflow;
 
 use super::compare::{Pair, caught, load};
 use anyhow::Result;
@@ -38,6 +39,8 @@ pub(super) struct Measurement {
     pub(super) value: Value,
     /// Whether the source's loader holds the next batch on the card as well.
     pub(super) prefetches: bool,
+    /// The parameters of the model that was measured, in hundredths of a million, where that is stated.
+    pub(super) parameters: Option<u64>,
 }
 
 /// A measurement beside an estimate.
@@ -54,6 +57,8 @@ pub(super) struct Judged {
     pub(super) bracket: Option<(u64, u64, bool, bool)>,
     /// More than the card has, so that what was measured is another run.
     pub(super) beyond: bool,
+    /// The model that was measured has another number of parameters than the file: a definition of another release.
+    pub(super) redefined: bool,
     pub(super) allocated: u64,
     /// What the replay's segments come to.
     pub(super) reserved: u64,
@@ -73,6 +78,8 @@ type Done = (usize, Vec<(String, Result<Judged, String>)>);
 pub(super) struct Measured {
     pub(super) rows: Vec<Judged>,
     pub(super) failures: Vec<(String, String)>,
+    /// The TensorFlow part of the page; nothing where rows are chosen.
+    pub(super) tensorflow: String,
 }
 
 /// Compares every measurement whose model is there; nothing where the figures are not.
@@ -112,7 +119,11 @@ pub(super) fn compare(filter: &[String]) -> Result<Option<Measured>> {
         workers.into_iter().flat_map(|w| w.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
     });
     done.sort_by_key(|(at, _)| *at);
-    let mut measured = Measured { rows: Vec::new(), failures: Vec::new() };
+    let tensorflow = match filter {
+        [] => tensorflow::section(&shared.join("truth/measured"))?,
+        _ => String::new(),
+    };
+    let mut measured = Measured { rows: Vec::new(), failures: Vec::new(), tensorflow };
     for (model, result) in done.into_iter().flat_map(|(_, judged)| judged) {
         match result {
             Ok(row) => measured.rows.push(row),
@@ -137,9 +148,15 @@ fn judge(model: &Model, m: &Measurement) -> Result<Judged, String> {
         range: (0, 0),
         bracket: None,
         beyond: false,
+        redefined: false,
         allocated: 0,
         reserved: 0,
     };
+    if let Some(stated) = m.parameters {
+        let summary = estimate(m.batch.min(8))?.model;
+        let own = (summary.parameters_trainable + summary.parameters_frozen + 5_000) / 10_000;
+        judged.redefined = own.abs_diff(stated) > 1;
+    }
     match m.value {
         Value::Device(measured) => {
             let e = estimate(m.batch)?;

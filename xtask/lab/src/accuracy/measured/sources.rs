@@ -19,7 +19,7 @@ pub(super) const MILABENCH: &str = "milabench";
 const CUT_OFF: u64 = 39_000;
 
 /// A table with a head.
-fn table(path: &Path) -> Result<Vec<BTreeMap<String, String>>> {
+pub(super) fn table(path: &Path) -> Result<Vec<BTreeMap<String, String>>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let mut lines = text.lines();
     let head: Vec<&str> = lines.next().unwrap_or_default().split('\t').collect();
@@ -50,6 +50,8 @@ fn gpumemnet(shared: &Path, folder: &Path) -> Result<Vec<Measurement>> {
         ..Plan::default()
     };
     let mut all = Vec::new();
+    // The table does not say how many; timm's own of the same years does.
+    let stated = parameters(folder)?;
     for row in table(&folder.join("gpumemnet_timm_slopes.tsv"))? {
         let name = row.get("model").map_or("", |m| m.trim_start_matches("timm:")).to_owned();
         let mut before = 0;
@@ -72,10 +74,26 @@ fn gpumemnet(shared: &Path, folder: &Path) -> Result<Vec<Measurement>> {
                 plan: plan.clone(),
                 value: Value::Device(Bytes::mib(mib)),
                 prefetches: true,
+                parameters: stated.get(&name).copied(),
             });
         }
     }
     Ok(all)
+}
+
+/// By model, the parameters that timm's own tables state, in hundredths of a million.
+fn parameters(folder: &Path) -> Result<BTreeMap<String, u64>> {
+    let rows = table(&folder.join("timm_train_consensus.tsv"))?;
+    let stated = |row: &BTreeMap<String, String>| {
+        let name = row.get("model")?.trim_start_matches("timm:").to_owned();
+        Some((name, millions(row)?))
+    };
+    Ok(rows.iter().filter_map(stated).collect())
+}
+
+fn millions(row: &BTreeMap<String, String>) -> Option<u64> {
+    let millions: f64 = row.get("params_M")?.parse().ok()?;
+    Some((millions * 100.0).round() as u64)
 }
 
 /// timm's `benchmark.py`: backward inside of the autocast region, gradients kept, no weight decay, one batch used again and
@@ -121,6 +139,7 @@ fn brackets(shared: &Path, folder: &Path) -> Result<Vec<Measurement>> {
             plan: plan.clone(),
             value: Value::Bracket { ran, failed },
             prefetches: false,
+            parameters: millions(&row),
         });
     }
     Ok(all)
@@ -160,6 +179,7 @@ fn milabench(shared: &Path, folder: &Path) -> Result<Vec<Measurement>> {
             },
             value: Value::Device(Bytes::mib(mib as u64)),
             prefetches: false,
+            parameters: None,
         });
     }
     Ok(all)

@@ -27,8 +27,7 @@ the second not to.
 const MISSED: &str = "\
 Steps that are more than a tenth off. Most are too low at one batch and not at the next: the peak of the search for a \
 convolution's plan, which lasts an instant, is of a size that does not depend on the batch, and is seen only where a sample falls into it. The \
-estimate counts it in the high end alone. `ecaresnext50t_32x4d` is too high at every batch: what was measured seems to have been another \
-definition of that model.
+estimate counts it in the high end alone.
 ";
 
 /// Sorted absolute errors and signed ones.
@@ -80,7 +79,7 @@ fn brackets(rows: &[Judged]) -> Vec<Vec<String>> {
     let mut lines =
         vec![["", "brackets", "met", "too small a batch", "too large a batch"].map(str::to_owned).to_vec()];
     let mut groups: BTreeMap<&str, Vec<(bool, bool)>> = BTreeMap::new();
-    for row in rows.iter().filter(|r| r.source == TIMM) {
+    for row in rows.iter().filter(|r| r.source == TIMM && !r.redefined) {
         if let Some((_, _, ran, failed)) = row.bracket {
             groups.entry(row.setting).or_default().push((ran, failed));
         }
@@ -148,7 +147,7 @@ fn missed(rows: &[&Judged]) -> Vec<Vec<String>> {
 /// Brackets that are not met.
 fn unmet(rows: &[Judged]) -> Vec<Vec<String>> {
     let mut lines = vec![["", "ran", "failed", "said"].map(str::to_owned).to_vec()];
-    for row in rows {
+    for row in rows.iter().filter(|r| !r.redefined) {
         let said = match row.bracket {
             Some((_, _, false, _)) => "the first does not fit",
             Some((_, _, true, true)) => "the second fits",
@@ -161,37 +160,52 @@ fn unmet(rows: &[Judged]) -> Vec<Vec<String>> {
     lines
 }
 
-fn judged(measured: &Measured) -> (Vec<&Judged>, usize) {
-    let rows: Vec<&Judged> = measured.rows.iter().filter(|r| r.device.is_some() && !r.beyond).collect();
-    (rows, measured.rows.iter().filter(|r| r.beyond).count())
+/// The peaks to be judged, and what is left out, in words.
+fn judged(measured: &Measured) -> (Vec<&Judged>, String) {
+    let (mut rows, mut beyond) = (Vec::new(), 0);
+    let mut redefined: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in &measured.rows {
+        match (row.redefined, row.beyond) {
+            (true, _) => *redefined.entry(&row.model).or_default() += 1,
+            (_, true) => beyond += 1,
+            _ => rows.extend(row.device.is_some().then_some(row)),
+        }
+    }
+    let mut out = format!("Left out: {beyond} steps that are estimated at more than the card has");
+    for (model, count) in redefined {
+        out.push_str(&format!(
+            "; {count} of `{model}`, which had another number of parameters in the release that was measured"
+        ));
+    }
+    (rows, out + ".")
 }
 
 /// The section of the page.
 pub(in crate::accuracy) fn page(measured: &Measured) -> String {
-    let (rows, beyond) = judged(measured);
-    let left_out = format!("\nLeft out, since the estimate is more than the card has: {beyond} steps.\n");
+    let (rows, left_out) = judged(measured);
     let failed = match measured.failures.len() {
         0 => String::new(),
         n => format!("\nNot estimated: {n}.\n"),
     };
     format!(
-        "\n## Measured on GPUs\n\n{ABOUT}\n{}{left_out}{failed}\n{MARGINS}\n{}\n{BRACKETS}\n{}\n{}\n{MISSED}\n{}",
+        "\n## Measured on GPUs\n\n{ABOUT}\n{}\n{left_out}\n{failed}\n{MARGINS}\n{}\n{BRACKETS}\n{}\n{}\n{MISSED}\n{}{}",
         markdown(&peaks(&rows)),
         markdown(&margins(&rows)),
         markdown(&brackets(&measured.rows)),
         markdown(&unmet(&measured.rows)),
         markdown(&missed(&rows)),
+        measured.tensorflow,
     )
 }
 
 /// The same for a terminal.
 pub(in crate::accuracy) fn print(measured: &Measured) {
-    let (rows, beyond) = judged(measured);
+    let (rows, left_out) = judged(measured);
     println!("Measured on GPUs\n\n{}", aligned(&peaks(&rows)));
     println!("{}", aligned(&margins(&rows)));
     println!("{}\n{}", aligned(&brackets(&measured.rows)), aligned(&unmet(&measured.rows)));
     println!("{}", aligned(&missed(&rows)));
-    println!("left out as beyond the card: {beyond}");
+    println!("{left_out}\n{}", measured.tensorflow);
     for (model, why) in &measured.failures {
         println!("  {model}: {why}");
     }

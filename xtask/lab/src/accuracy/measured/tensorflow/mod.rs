@@ -1,0 +1,204 @@
+//! TensorFlow figures that others have published: what ran on a card, what ran out of memory there, and peaks of one gradient.
+//!
+//! Each source is a file that says how its rows were trained and which network they are of; a line in [`SOURCES`] adds it.
+
+mod bert;
+mod convnets;
+mod google_bert;
+mod gradient_checkpointing;
+mod net;
+mod nvidia;
+mod tf_cnn_benchmarks;
+
+use super::sources::table;
+use crate::accuracy::compare::caught;
+use crate::accuracy::summary::markdown;
+use crate::accuracy::tensorflow::step_peak;
+use anyhow::Result;
+use memfit_engine::devices::Card;
+use memfit_engine::fit::{self, Axis};
+use memfit_engine::{Framework, Model, Plan, Verdict};
+use memfit_graph::Binding;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// A source's rows of `core.tsv`.
+type Source = fn(&Cells) -> Option<Entry>;
+
+/// All sources by the name that the table has for them.
+const SOURCES: &[(&str, Source)] = &[
+    ("google-research/bert", google_bert::entry),
+    ("NVIDIA DeepLearningExamples", nvidia::entry),
+    ("rtx2080-dl-benchmark", tf_cnn_benchmarks::entry),
+    ("gradient-checkpointing", gradient_checkpointing::entry),
+];
+
+/// One row of a table by its head.
+struct Cells(BTreeMap<String, String>);
+
+impl Cells {
+    fn get(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.get(name).parse::<f64>().ok().map(|n| n.round() as u64)
+    }
+
+    /// The length of a text, from `seq384`.
+    fn length(&self) -> Option<u64> {
+        self.get("input_shape").strip_prefix("seq")?.parse().ok()
+    }
+
+    /// The id of the card.
+    fn card(&self) -> String {
+        self.get("gpu").to_lowercase().replace(' ', "-").replace("titan-x", "titan-x-pascal")
+    }
+
+    /// What a row with a batch that ran or failed says.
+    fn outcome(&self) -> Option<Said> {
+        match self.get("measured_kind") {
+            "fits_at" => Some(Said::Ran),
+            "oom_at" => Some(Said::Failed),
+            "max_batch_fits" => Some(Said::Largest),
+            _ => None,
+        }
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Copy)]
+enum Said {
+    /// This batch ran.
+    Ran,
+    /// It ran out of memory.
+    Failed,
+    /// It is the largest that ran; how fine the search was is not known.
+    Largest,
+    /// The most bytes of one forward and backward pass, variables left out.
+    Step(u64),
+}
+
+/// A measurement of a network.
+struct Entry {
+    model: String,
+    /// The network as Keras would write it.
+    config: String,
+    card: String,
+    batch: u64,
+    plan: Plan,
+    said: Said,
+}
+
+/// A plan as TensorFlow ran it, without XLA.
+fn plan() -> Plan {
+    Plan { framework: Framework::Tensorflow, xla: false, loss_scale: false, ..Plan::default() }
+}
+
+/// Every row of every source.
+fn entries(folder: &Path) -> Result<Vec<(&'static str, Entry)>> {
+    let mut all = Vec::new();
+    for row in table(&folder.join("core.tsv"))? {
+        let cells = Cells(row);
+        let source = SOURCES.iter().find(|(name, _)| *name == cells.get("source"));
+        let framework = cells.get("framework");
+        if let Some((name, read)) = source.filter(|_| framework == "TensorFlow") {
+            all.extend(read(&cells).map(|entry| (*name, entry)));
+        }
+    }
+    Ok(all)
+}
+
+/// What the estimate says of an entry, and whether that is as it was.
+fn judge(entry: &Entry) -> Result<(String, bool), String> {
+    let imported =
+        caught(|| memfit_keras::import(entry.config.as_bytes(), &memfit_keras::Options::default()))?;
+    let model = Model::new(imported.graph, &entry.model, "keras", 0);
+    let card = Card::find(&entry.card).map_err(|e| e.to_string())?;
+    let binding = Binding { batch: Some(entry.batch.max(1)), ..Binding::default() };
+    match entry.said {
+        Said::Step(bytes) => {
+            let estimate = caught(|| model.estimate(&binding, &entry.plan))?;
+            let own = step_peak(&estimate.timeline);
+            let error = own as f64 / bytes as f64 - 1.0;
+            Ok((format!("{} MB, {:+.1} %", own / 1_000_000, 100.0 * error), error.abs() <= 0.1))
+        }
+        Said::Largest => {
+            let plans = [entry.plan.clone()];
+            let found = caught(|| {
+                fit::matrix(
+                    &model,
+                    &binding,
+                    &plans,
+                    std::slice::from_ref(&card),
+                    &Axis::Batch,
+                    &mut |_, _| (),
+                )
+            })?;
+            let largest = found.first().map_or(0, |cell| cell.largest);
+            // One more or less is how fine such a search is.
+            Ok((format!("at most {largest}"), largest.abs_diff(entry.batch) <= (entry.batch / 10).max(1)))
+        }
+        Said::Ran | Said::Failed => {
+            let estimate = caught(|| model.estimate_on(&binding, &entry.plan, Some(&card)))?;
+            let Some(fit) = estimate.fit else { return Err("no card".into()) };
+            let (said, fits) = match fit.verdict {
+                Verdict::Fits => ("fits", true),
+                Verdict::Tight => ("tight", true),
+                Verdict::DoesNotFit => ("does not fit", false),
+            };
+            let ran = matches!(entry.said, Said::Ran);
+            let share = 100.0 * estimate.peak.reserved.0 as f64 / fit.usable.0.max(1) as f64;
+            Ok((format!("{said}, {share:.0} % of what there is"), fits == ran))
+        }
+    }
+}
+
+const ABOUT: &str = "
+### TensorFlow
+
+Batches that ran and that ran out of memory, the largest batch, and peaks of one gradient computation. The networks are built as the programs \
+that were measured wrote them, in Keras 2's layers (`xtask/lab/src/accuracy/measured/tensorflow`). What ran is met by *fits* or *tight*, what \
+ran out of memory by *does not fit*; the largest batch by one more or less, or a tenth; a peak within a tenth.
+
+";
+
+/// The section of the page, where the figures lie beside the repository.
+///
+/// # Errors
+/// A table that cannot be read.
+pub(super) fn section(folder: &Path) -> Result<String> {
+    let mut lines =
+        vec![["source", "model", "card", "batch", "measured", "estimated", ""].map(str::to_owned).to_vec()];
+    let (mut met, mut safe, mut failed) = (0, 0, 0);
+    let entries = entries(folder)?;
+    for (source, entry) in &entries {
+        let measured = match entry.said {
+            Said::Ran => "ran".to_owned(),
+            Said::Failed => "out of memory".to_owned(),
+            Said::Largest => "the largest that ran".to_owned(),
+            Said::Step(bytes) => format!("{} MB", bytes / 1_000_000),
+        };
+        let (said, is_met) = judge(entry).unwrap_or_else(|why| (why, false));
+        met += usize::from(is_met);
+        if matches!(entry.said, Said::Failed) {
+            failed += 1;
+            safe += usize::from(!said.starts_with("fits"));
+        }
+        lines.push(vec![
+            (*source).to_owned(),
+            entry.model.clone(),
+            entry.card.clone(),
+            entry.batch.to_string(),
+            measured,
+            said,
+            if is_met { String::new() } else { "not met".to_owned() },
+        ]);
+    }
+    let of = entries.len();
+    Ok(format!(
+        "{ABOUT}Met: {met} of {of}. Of {failed} cells that ran out of memory {} are said to fit.\n\n{}",
+        failed - safe,
+        markdown(&lines)
+    ))
+}
