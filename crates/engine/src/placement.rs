@@ -100,8 +100,8 @@ pub(crate) struct Limits {
     pub(crate) cautious: Bytes,
 }
 
-/// The limits under a plan.
-pub(crate) fn limits(plan: &Plan, card: &Card) -> Limits {
+/// The limits under a plan of a step whose kernels may hold `spread` thousandths more in another order.
+pub(crate) fn limits(plan: &Plan, card: &Card, spread: u64) -> Limits {
     let items = card.context(plan);
     let (context, others) = (context::total(&items), context::total(&card.others()));
     let driver = items.iter().find(|item| item.name == context::DRIVER);
@@ -119,7 +119,7 @@ pub(crate) fn limits(plan: &Plan, card: &Card) -> Limits {
     let expected = limit(room(|item| item.expected));
     Limits {
         expected,
-        cautious: range::cautious(limit(room(|item| item.high)), card.slack(plan)).min(expected),
+        cautious: range::cautious(limit(room(|item| item.high)), card.slack(plan).with(spread)).min(expected),
     }
 }
 
@@ -159,7 +159,7 @@ fn heeds_limits_late(plan: &Plan) -> bool {
 
 /// How the step gets on inside of the card. `open` is its replay with nothing in its way.
 pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay) -> Fit {
-    let limits = limits(plan, card);
+    let limits = limits(plan, card, timeline.spread);
     let inside = |limit: Bytes| {
         if heeds_limits_late(plan) && open.fits() && open.peak_reserved.usage.reserved <= limit {
             return Cow::Borrowed(open);
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_verdict_is_safe() {
         // An RTX 3090 has 24,121 MiB; the context takes 1,040 of them, at most 1,530.
-        let limits = limits(&Plan::default(), &Card::find("rtx-3090").unwrap());
+        let limits = limits(&Plan::default(), &Card::find("rtx-3090").unwrap(), 0);
         let (expected, cautious) = (limits.expected.0 / Bytes::MIB, limits.cautious.0 / Bytes::MIB);
         assert_eq!(expected, 24_121 - 1_040);
         assert!(cautious < 24_121 - 1_530);
@@ -259,7 +259,7 @@ mod tests {
             let plan = Plan::default();
             let mut card = Card::find(&format!("{gib}GiB")).unwrap();
             card.other_processes = Bytes::mib(others);
-            let limits = limits(&plan, &card);
+            let limits = limits(&plan, &card, 0);
             let open = open(&timeline, plan.framework, &plan.allocator, Some(&card.device));
             let fit = place(&timeline, &plan, &card, &open);
             let fits = |limit| inside_of(&timeline, &plan, limit, card.device.usable()).fits();
@@ -325,12 +325,12 @@ mod tests {
     fn others_and_the_frameworks_own_reserve_come_off() {
         let mut card = Card::find("v100-16gb").unwrap();
         let plan = Plan { precision: Precision::MixedFp16, ..Plan::default() };
-        let alone = limits(&plan, &card).expected;
+        let alone = limits(&plan, &card, 0).expected;
         let tensorflow = Plan { framework: Framework::Tensorflow, ..plan.clone() };
-        assert!(limits(&tensorflow, &card).expected < card.device.usable() - Bytes::mib(1_050));
+        assert!(limits(&tensorflow, &card, 0).expected < card.device.usable() - Bytes::mib(1_050));
         card.other_processes = Bytes::mib(500);
-        assert_eq!(alone - limits(&plan, &card).expected, Bytes::mib(500));
+        assert_eq!(alone - limits(&plan, &card, 0).expected, Bytes::mib(500));
         card.other_processes = Bytes(u64::MAX);
-        assert_eq!(limits(&plan, &card).expected, Bytes::ZERO);
+        assert_eq!(limits(&plan, &card, 0).expected, Bytes::ZERO);
     }
 }

@@ -22,6 +22,13 @@ pub struct Slack {
     pub more: u64,
 }
 
+impl Slack {
+    /// The same where another order of a step's kernels may hold so many thousandths more.
+    pub(crate) fn with(self, spread: u64) -> Slack {
+        Slack { more: self.more.max(spread), ..self }
+    }
+}
+
 impl Default for Slack {
     fn default() -> Slack {
         Slack { less: SEGMENTS_LESS, more: SEGMENTS_MORE }

@@ -117,6 +117,8 @@ pub struct Timeline {
     pub searches: Vec<Search>,
     /// Scratch memory that a kernel can do without, in ascending order: where it can't be had, another plan runs.
     pub optional: Vec<StorageId>,
+    /// By how much, in thousandths, the highest point may lie above this step's where the same kernels run in another order.
+    pub spread: u64,
 }
 
 impl Timeline {

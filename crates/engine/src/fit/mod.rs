@@ -116,7 +116,7 @@ fn start(axis: &Axis) -> u64 {
 }
 
 fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
-    let limits = placement::limits(plan, card);
+    let limits = placement::limits(plan, card, steps.spread());
     let total = card.device.usable();
     let mut search = |limit: Bytes, around: u64| loop {
         let start = steps.start(limit, MOST);

@@ -22,6 +22,8 @@ struct Family {
     timeline: Timeline,
     /// By storage: bytes at size zero, and for each one more.
     bytes: Vec<(u64, u64)>,
+    /// Of the largest sample: how much more another order of its kernels may hold.
+    spread: u64,
 }
 
 impl Family {
@@ -44,7 +46,7 @@ impl Family {
             (holds(b, y) && holds(c, z)).then_some((base, slope))
         };
         let bytes = (0..first.storages.len()).map(even).collect::<Option<Vec<_>>>()?;
-        Some(Family { timeline: first, bytes })
+        Some(Family { timeline: first, bytes, spread: third.spread })
     }
 
     fn at(&mut self, n: u64) -> Option<&Timeline> {
@@ -135,6 +137,12 @@ impl<'a> Steps<'a> {
         let size = n.saturating_mul(self.axis.step());
         let binding = self.axis.bind(self.model.graph(), self.binding, size);
         Ok(self.model.step(&binding, plan)?.timeline)
+    }
+
+    /// By how much, in thousandths, another order of the same kernels may hold more.
+    pub(crate) fn spread(&self) -> u64 {
+        let made = self.made.values().map(|timeline| timeline.spread);
+        self.family.iter().map(|family| family.spread).chain(made).max().unwrap_or(0)
     }
 
     fn timeline(&mut self, n: u64) -> Option<&Timeline> {

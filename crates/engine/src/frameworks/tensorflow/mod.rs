@@ -124,9 +124,16 @@ pub(crate) fn run(
         // One program under XLA has an order of its own.
         let shuffles = (0..schedule::SHUFFLES).map(Some).filter(|_| !plan.xla && plan.mode == Mode::Train);
         let played: Vec<Played> = shuffles.map(play).collect();
-        let mut played = sorted_by_key(played, |one| replay::highest(&one.timeline, 1).0);
+        let highest = |one: &Played| replay::highest(&one.timeline, 1).0;
+        let mut played = sorted_by_key(played, highest);
         let middle = played.len() / 2;
-        if played.is_empty() { play(None) } else { played.swap_remove(middle) }
+        let most = played.last().map_or(0, highest);
+        let mut played = if played.is_empty() { play(None) } else { played.swap_remove(middle) };
+        if !plan.xla {
+            let on_gpu = memory::play(&builder, &schedule.order_on_gpu(), &kept, &[], &gradients);
+            played.timeline.spread = spread(highest(&played), most.max(highest(&on_gpu)));
+        }
+        played
     };
     Ok(Step {
         timeline: played.timeline,
@@ -136,6 +143,12 @@ pub(crate) fn run(
         unknown: builder.unknown,
         assumptions: builder.assumptions,
     })
+}
+
+/// By how much, in thousandths, one number of bytes is above another.
+fn spread(of: u64, above: u64) -> u64 {
+    let thousandths = u128::from(above.saturating_sub(of)) * 1000 / u128::from(of.max(1));
+    u64::try_from(thousandths).unwrap_or(u64::MAX)
 }
 
 impl Builder<'_> {

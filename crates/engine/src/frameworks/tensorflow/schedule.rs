@@ -84,6 +84,28 @@ impl<'a> Schedule<'a> {
     }
 }
 
+impl Schedule<'_> {
+    /// The order on a GPU, whose kernels are none of them expensive (framework/op_kernel.cc, `OpKernel::OpKernel`): the executor runs
+    /// what is ready itself, first come, first served (common_runtime/executor.cc, `ScheduleReady`), so that all updates that wait
+    /// for one number, a norm of all gradients, go on side by side.
+    pub(super) fn order_on_gpu(&self) -> Vec<u32> {
+        let mut waiting = self.waits.number.clone();
+        let mut order = self.first.clone();
+        let mut next = 0;
+        while let Some(at) = order.get(next).copied() {
+            next += 1;
+            for reader in &self.waits.readers[at as usize] {
+                let left = &mut waiting[*reader as usize];
+                *left -= 1;
+                if *left == 0 {
+                    order.push(*reader);
+                }
+            }
+        }
+        order
+    }
+}
+
 /// A number that looks random and is the same each time (the finalizer of MurmurHash3).
 fn mixed(i: u32, shuffle: u32) -> u32 {
     let mut x = i.wrapping_add(shuffle.wrapping_mul(0x9e37_79b9));
@@ -96,4 +118,32 @@ fn mixed(i: u32, shuffle: u32) -> u32 {
 fn is_cheap(kernel: &Kernel) -> bool {
     matches!(kernel.effect, Effect::None | Effect::Read(_))
         && kernel.outputs.iter().all(|made| matches!(made.place, Place::Alias | Place::Host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::DType;
+
+    #[test]
+    fn a_gpu_runs_chains_side_by_side_and_a_thread_one_after_the_other() {
+        let mut flow = Flow::default();
+        let mut chains = Vec::new();
+        for _ in 0..2 {
+            let variable = flow.variable(&[2], DType::Float32, true);
+            let read = flow.read(variable);
+            let squared = flow.scaled("Square", read);
+            let root = flow.scaled("Sqrt", squared);
+            flow.effect("AssignSubVariableOp", &[root], Vec::new(), Effect::Update(variable), None);
+            chains.push((squared.kernel, root.kernel));
+        }
+        let schedule = Schedule::new(&flow, &[], None);
+        let turns = |order: Vec<u32>| {
+            let at = |kernel: u32| order.iter().position(|other| *other == kernel).unwrap();
+            // Whether one chain's second kernel runs before the other's first.
+            chains.iter().zip(chains.iter().rev()).any(|(one, other)| at(one.1) < at(other.0))
+        };
+        assert!(!turns(schedule.order_on_gpu()));
+        assert!(turns(schedule.order(Some(0))));
+    }
 }
