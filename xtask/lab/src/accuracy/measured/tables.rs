@@ -26,8 +26,9 @@ the second not to.
 
 const MISSED: &str = "\
 Steps that are more than a tenth off. Most are too low at one batch and not at the next: the peak of the search for a \
-convolution's plan, which lasts an instant, is of a size that does not depend on the batch, and is seen only where a sample falls into it. The \
-estimate counts it in the high end alone.
+convolution's plan, which lasts an instant, is of a size that does not depend on the batch, and is seen only where a sample falls into it. In \
+about 320 of these steps a search goes more than a tenth above what stays; it was seen in 15, of searches of 8 to 12 GiB once in \
+124. So the estimate counts it in the high end alone, and no rule that leaves out chance brings more than 97 % within a tenth.
 ";
 
 /// Sorted absolute errors and signed ones.

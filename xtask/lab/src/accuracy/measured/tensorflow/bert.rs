@@ -3,6 +3,11 @@
 use super::net::Net;
 use serde_json::json;
 
+/// What the optimizers of google-research/bert (optimization.py) and of NVIDIA's programs, which are made of it, hold beside Keras's:
+/// decayed moments and the decayed weight are products of variables alone (`tf.multiply(self.beta_1, m)`), so that they are computed
+/// as the step begins, and each of the clipped gradients is one tensor more.
+pub(super) const COPIES: u64 = 4;
+
 /// What stands on a BERT.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Head {

@@ -1,7 +1,7 @@
 //! google-research/bert: the largest batch of fine-tuning BERT-Large by the length of its texts, on a Titan X with 12 GB.
 //! TensorFlow 1.11, Adam (optimization.py, `AdamWeightDecayOptimizer`), float32, gradients clipped by their global norm.
 
-use super::bert::{Head, bert_large};
+use super::bert::{COPIES, Head, bert_large};
 use super::{Cells, Entry, Said, plan};
 use memfit_engine::Plan;
 
@@ -15,6 +15,7 @@ pub(super) fn entry(cells: &Cells) -> Option<Entry> {
         batch: batch.max(1),
         plan: Plan { optimizer: "adamw".into(), weight_decay: true, clip_norm: true, ..plan() },
         // A cell of zero is one where a batch of one failed.
+        copies: COPIES,
         said: if batch == 0 { Said::Failed } else { cells.outcome()? },
     })
 }

@@ -22,6 +22,7 @@ pub(super) fn entry(cells: &Cells) -> Option<Entry> {
         card: "gtx-1080".into(),
         batch: cells.number("batch")?,
         plan: Plan { optimizer: "sgd".into(), ..plan() },
+        copies: 0,
         said: Said::Step(cells.number("value")? * 1_000_000),
     })
 }

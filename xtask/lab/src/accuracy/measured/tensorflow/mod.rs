@@ -18,7 +18,7 @@ use anyhow::Result;
 use memfit_engine::devices::Card;
 use memfit_engine::fit::{self, Axis};
 use memfit_engine::{Framework, Model, Plan, Verdict};
-use memfit_graph::Binding;
+use memfit_graph::{Binding, Bytes};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -88,6 +88,8 @@ struct Entry {
     batch: u64,
     plan: Plan,
     said: Said,
+    /// Copies of the parameters that the program's own optimizer holds beside those that memfit's has.
+    copies: u64,
 }
 
 /// A plan as TensorFlow ran it, without XLA.
@@ -114,8 +116,12 @@ fn judge(entry: &Entry) -> Result<(String, bool), String> {
     let imported =
         caught(|| memfit_keras::import(entry.config.as_bytes(), &memfit_keras::Options::default()))?;
     let model = Model::new(imported.graph, &entry.model, "keras", 0);
-    let card = Card::find(&entry.card).map_err(|e| e.to_string())?;
-    let binding = Binding { batch: Some(entry.batch.max(1)), ..Binding::default() };
+    let mut card = Card::find(&entry.card).map_err(|e| e.to_string())?;
+    let binding = Binding { batch: Some(entry.batch), ..Binding::default() };
+    if entry.copies > 0 {
+        let parameters = caught(|| model.estimate(&binding, &entry.plan))?.model.parameters_trainable;
+        card.other_processes = Bytes(4 * parameters * entry.copies);
+    }
     match entry.said {
         Said::Step(bytes) => {
             let estimate = caught(|| model.estimate(&binding, &entry.plan))?;
@@ -135,9 +141,10 @@ fn judge(entry: &Entry) -> Result<(String, bool), String> {
                     &mut |_, _| (),
                 )
             })?;
-            let largest = found.first().map_or(0, |cell| cell.largest);
+            let (safe, largest) = found.first().map_or((0, 0), |cell| (cell.safe, cell.largest));
             // One more or less is how fine such a search is.
-            Ok((format!("at most {largest}"), largest.abs_diff(entry.batch) <= (entry.batch / 10).max(1)))
+            let met = (safe.saturating_sub(1)..=largest + 1).contains(&entry.batch);
+            Ok((format!("{safe} are safe, at most {largest}"), met))
         }
         Said::Ran | Said::Failed => {
             let estimate = caught(|| model.estimate_on(&binding, &entry.plan, Some(&card)))?;
@@ -148,8 +155,9 @@ fn judge(entry: &Entry) -> Result<(String, bool), String> {
                 Verdict::DoesNotFit => ("does not fit", false),
             };
             let ran = matches!(entry.said, Said::Ran);
-            let share = 100.0 * estimate.peak.reserved.0 as f64 / fit.usable.0.max(1) as f64;
-            Ok((format!("{said}, {share:.0} % of what there is"), fits == ran))
+            let [needed, room] =
+                [estimate.peak.reserved, fit.usable].map(|b| (b + card.other_processes).0 as f64);
+            Ok((format!("{said}, {:.0} % of what there is", 100.0 * needed / room.max(1.0)), fits == ran))
         }
     }
 }
@@ -159,7 +167,15 @@ const ABOUT: &str = "
 
 Batches that ran and that ran out of memory, the largest batch, and peaks of one gradient computation. The networks are built as the programs \
 that were measured wrote them, in Keras 2's layers (`xtask/lab/src/accuracy/measured/tensorflow`). What ran is met by *fits* or *tight*, what \
-ran out of memory by *does not fit*; the largest batch by one more or less, or a tenth; a peak within a tenth.
+ran out of memory by *does not fit*; the largest batch lies between what is safe and what fits at most; a peak is met within a tenth. \
+The optimizers of the BERT programs hold four copies of the parameters more than Keras's, from the beginning of the step \
+(`bert.rs` there says why); these are counted as held by others.
+
+What is not met: batches of half precision that ran although they are estimated at a few percent more than there is ran under XLA, which compiled \
+pieces of the graph and so needs less. Twelve examples of SQuAD on a V100 of 32 GB are marked *not available*, which is read as out of memory; ten \
+ran in the release before. The timelines of ResNet-18 hold the scratch memory of convolutions, which is left out here: 234 MB of \
+818, as it is 359 of 4,112 in ResNet-101; the row of 1,110 MB does not say its settings. ResNet-34 is not among \
+tf_cnn_benchmarks' documented models; with bottleneck blocks (3, 4, 6, 3) it would be ResNet-50.
 
 ";
 

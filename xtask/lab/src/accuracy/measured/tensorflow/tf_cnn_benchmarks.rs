@@ -21,6 +21,7 @@ pub(super) fn entry(cells: &Cells) -> Option<Entry> {
         card: cells.card(),
         batch: cells.number("batch")?,
         plan: Plan { optimizer: "sgd".into(), ..plan() },
+        copies: 0,
         said: cells.outcome()?,
     })
 }
