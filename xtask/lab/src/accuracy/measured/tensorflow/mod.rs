@@ -173,9 +173,9 @@ The optimizers of the BERT programs hold four copies of the parameters more than
 
 What is not met: batches of half precision that ran although they are estimated at a few percent more than there is ran under XLA, which compiled \
 pieces of the graph and so needs less. Twelve examples of SQuAD on a V100 of 32 GB are marked *not available*, which is read as out of memory; ten \
-ran in the release before. The timelines of ResNet-18 hold the scratch memory of convolutions, which is left out here: 234 MB of \
-818, as it is 359 of 4,112 in ResNet-101; the row of 1,110 MB does not say its settings. ResNet-34 is not among \
-tf_cnn_benchmarks' documented models; with bottleneck blocks (3, 4, 6, 3) it would be ResNet-50.
+ran in the release before. The timelines of ResNet-18 hold the scratch memory of convolutions, which is left out here: most likely the 234 MB of \
+818, as the 359 of 4,112 in ResNet-101; the row of 1,110 MB does not say its settings. ResNet-34 is taken to have basic blocks; with \
+bottleneck blocks, (3, 4, 6, 3) of them, it would be ResNet-50.
 
 ";
 
