@@ -14,6 +14,7 @@ pub(crate) fn passes() -> Result<Option<bool>> {
         return Ok(None);
     };
     let records = root().join("target/lavapipe.jsonl");
+    std::fs::create_dir_all(root().join("target"))?;
     let _ = std::fs::remove_file(&records);
     let mut run = cargo();
     run.args(["run", "--quiet", "--features", "wgpu", "--bin", "memfit", "--", "validate", "--suite"])

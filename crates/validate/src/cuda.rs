@@ -107,8 +107,11 @@ fn explain(error: &result::DriverError) -> String {
             "the kernel's driver and its library are of different versions: reboot, or reload the module"
                 .into()
         }
-        Code::CUDA_ERROR_INSUFFICIENT_DRIVER | Code::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE => {
+        Code::CUDA_ERROR_UNSUPPORTED_PTX_VERSION | Code::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE => {
             "the driver is too old for its device or library".into()
+        }
+        Code::CUDA_ERROR_STUB_LIBRARY => {
+            "the toolkit's stub was found where the driver's library should be".into()
         }
         Code::CUDA_ERROR_DEVICE_UNAVAILABLE => {
             "the device is in use by another process that has it alone".into()
@@ -127,6 +130,8 @@ mod tests {
     fn a_driver_that_refuses_is_understood() {
         let said = |code| explain(&result::DriverError(code));
         assert!(said(Code::CUDA_ERROR_NO_DEVICE).contains("no device"));
+        assert!(said(Code::CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE).contains("too old"));
+        assert!(said(Code::CUDA_ERROR_STUB_LIBRARY).contains("stub"));
         assert!(said(Code::CUDA_ERROR_OUT_OF_MEMORY).contains("no memory left"));
         assert!(said(Code::CUDA_ERROR_DEVICE_UNAVAILABLE).contains("another process"));
         assert!(said(Code::CUDA_ERROR_ECC_UNCORRECTABLE).contains("ECC"));
