@@ -72,14 +72,10 @@ impl ParallelArgs {
             Sharing::Pp => (tensor, (gpus / tensor).max(1)),
             Sharing::Ddp | Sharing::Zero1 | Sharing::Zero2 | Sharing::Zero3 => (tensor, pipeline),
         };
-        let splits = tensor * pipeline;
-        let gpus = self.gpus.unwrap_or(splits);
-        if !gpus.is_multiple_of(splits) {
-            let message = format!("expected a multiple of {tensor} x {pipeline} GPUs, found {gpus}");
-            return Err(Failure::new("--gpus", message)
-                .hint("each replica takes --tensor-parallel times --pipeline-stages GPUs"));
-        }
-        Ok((gpus > 1).then_some(Parallel { gpus, sharding: self.parallel.sharding(), tensor, pipeline }))
+        Parallel::of(self.gpus, self.parallel.sharding(), tensor, pipeline).map_err(|message| {
+            Failure::new("--gpus", message)
+                .hint("each replica takes --tensor-parallel times --pipeline-stages GPUs")
+        })
     }
 }
 

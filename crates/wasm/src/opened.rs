@@ -52,21 +52,25 @@ impl Opened {
         file: Option<&str>,
         options: &Options,
     ) -> Result<Opened, Vec<Problem>> {
-        if compact::is_compact(&head(&mut reader)?) {
+        let start = head(&mut reader)?;
+        if compact::is_compact(&start) {
             let bytes = compact::copy(&mut reader).map_err(unreadable)?;
-            return Opened::import(Sparse::new(bytes).map_err(|problem| vec![problem])?, file, options);
+            let mut sparse = Sparse::new(bytes).map_err(|problem| vec![problem])?;
+            let start = head(&mut sparse)?;
+            return Opened::import(sparse, &start, file, options);
         }
-        Opened::import(reader, file, options)
+        Opened::import(reader, &start, file, options)
     }
 
     fn import(
-        #[cfg_attr(not(feature = "keras"), allow(unused_mut))] mut reader: impl Read + Seek,
+        reader: impl Read + Seek,
+        #[cfg_attr(not(feature = "keras"), allow(unused_variables))] start: &[u8],
         file: Option<&str>,
         options: &Options,
     ) -> Result<Opened, Vec<Problem>> {
         let stem = file.and_then(|f| Path::new(f).file_stem()).map(|s| s.to_string_lossy().into_owned());
         #[cfg(feature = "keras")]
-        if memfit_keras::is_keras(&head(&mut reader)?) {
+        if memfit_keras::is_keras(start) {
             let imported = memfit_keras::import_from(reader, options)?;
             let name = stem.unwrap_or_else(|| imported.graph.name.clone());
             let operators = imported.graph.nodes.len() as u64;

@@ -3,6 +3,7 @@
 use memfit_engine::allocators::AllocatorSettings;
 use memfit_engine::devices::Card;
 use memfit_engine::fit::Axis;
+use memfit_engine::parallel::{Parallel, Sharding};
 use memfit_engine::{Checkpoint, Framework, Life, Loss, Mode, OptimizerImpl, Plan, Precision};
 use memfit_graph::{Binding, Bytes, Problem};
 #[cfg(feature = "keras")]
@@ -32,6 +33,7 @@ words! {
     OptimizerImpl as OptimizerImplWord { Foreach, Fused, Loop }
     Checkpoint as CheckpointWord { None, Block, Full }
     Loss as LossWord { Auto, CrossEntropy, Mse, Bce, None }
+    Sharding as ShardingWord { Ddp, Zero1, Zero2, Zero3 }
 }
 
 /// What may be said; what is not said is the engine's default.
@@ -67,6 +69,10 @@ struct Request {
     as_fake_tensors: Option<bool>,
     assume_batchnorm: Option<bool>,
     tied_embeddings: Option<bool>,
+    gpus: Option<u32>,
+    parallel: Option<ShardingWord>,
+    tensor_parallel: Option<u32>,
+    pipeline_stages: Option<u32>,
     gpu: Option<String>,
     other_processes_bytes: Option<u64>,
     display: Option<bool>,
@@ -175,6 +181,10 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
     let d = Plan::default();
     let framework = request.framework.map_or(framework, Into::into);
     let eager = framework == Framework::Tensorflow && request.run_eagerly.unwrap_or_default();
+    let (tensor, pipeline) = (request.tensor_parallel.unwrap_or(1), request.pipeline_stages.unwrap_or(1));
+    let sharding = request.parallel.map_or(Sharding::Ddp, Into::into);
+    let parallel = Parallel::of(request.gpus, sharding, tensor, pipeline)
+        .map_err(|message| vec![Problem::new("gpus", message)])?;
     let mut plan = Plan {
         framework,
         precision: request.precision.map_or(d.precision, Into::into),
@@ -190,7 +200,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         loss: request.loss.map_or(d.loss, Into::into),
         ema: request.ema.unwrap_or(d.ema),
         master_weights: request.master_weights.unwrap_or(d.master_weights),
-        parallel: d.parallel,
+        parallel,
         allocator: request.allocator.map(Into::into).unwrap_or_default(),
         cudnn_benchmark: request.cudnn_benchmark.unwrap_or(d.cudnn_benchmark),
         channels_last: request.channels_last.unwrap_or(d.channels_last),
@@ -285,6 +295,8 @@ pub(crate) fn read_search(text: &str, asked: &Asked) -> Result<Search, Vec<Probl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
 
     #[test]
     fn words_are_those_of_the_report() {
@@ -295,6 +307,79 @@ mod tests {
         assert_eq!((plan.precision, plan.loss), (Precision::MixedBf16, Loss::CrossEntropy));
         assert_eq!((binding.batch, binding.symbols["seq"]), (Some(8), 128));
         assert_eq!(read("{}").unwrap().plan, Plan::default());
+    }
+
+    #[test]
+    fn several_gpus_share_as_the_plan_says() {
+        let parallel = |text: &str| read(text).map(|asked| asked.plan.parallel);
+        assert_eq!(parallel(r#"{"gpus": 1}"#).unwrap(), None);
+        let eight = Parallel { gpus: 8, sharding: Sharding::Zero3, tensor: 2, pipeline: 1 };
+        let text = r#"{"gpus": 8, "parallel": "zero3", "tensor_parallel": 2}"#;
+        assert_eq!(parallel(text).unwrap(), Some(eight));
+        for wrong in [r#"{"gpus": 3, "tensor_parallel": 2}"#, r#"{"gpus": 0, "pipeline_stages": 0}"#] {
+            assert!(parallel(wrong).unwrap_err()[0].message.contains("a multiple of"), "{wrong}");
+        }
+    }
+
+    /// The types name every key of a plan and of an estimate, and no other.
+    #[test]
+    fn the_types_are_those_of_plans_and_of_the_schema() {
+        let types = include_str!("javascript/types.d.ts");
+        let body = |name: &str| {
+            let start = types.find(&format!("export interface {name} {{")).unwrap();
+            &types[start..start + types[start..].find("\n}").unwrap()]
+        };
+        let keys = |text: &str, indent: &str| -> BTreeSet<String> {
+            let lines = text.lines().filter_map(|line| line.strip_prefix(indent));
+            let named =
+                lines.filter_map(|line| line.split_once(':')).map(|(key, _)| key.trim_end_matches('?'));
+            named
+                .filter(|key| key.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+                .map(str::to_owned)
+                .collect()
+        };
+        let message = read(r#"{"?": 1}"#).unwrap_err().remove(0).message;
+        let asked: BTreeSet<String> = message.split('`').skip(3).step_by(2).map(str::to_owned).collect();
+        assert_eq!(keys(body("Plan"), "  "), asked);
+
+        let schema: Value = serde_json::from_str(include_str!("../../../docs/estimate.schema.json")).unwrap();
+        let of = |pointer: &str| -> BTreeSet<String> {
+            schema.pointer(pointer).unwrap().as_object().unwrap().keys().cloned().collect()
+        };
+        for (name, pointer) in [
+            ("Estimate", ""),
+            ("Layer", "/properties/layers/items"),
+            ("State", "/properties/layers/items/properties/at_peak"),
+            ("Fit", "/$defs/fit"),
+            ("Item", "/$defs/item"),
+        ] {
+            assert_eq!(keys(body(name), "  "), of(&format!("{pointer}/properties")), "{name}");
+        }
+        // The keys below those that have no interface of their own.
+        let within = |key: &str| {
+            let start = types
+                .find(&format!("\n  {key}: {{\n"))
+                .unwrap_or_else(|| types.find(&format!("\n  {key}?: {{\n")).unwrap());
+            keys(&types[start..start + types[start..].find("\n  }").unwrap()], "    ")
+        };
+        for key in ["model", "peak", "comparison"] {
+            assert_eq!(within(key), of(&format!("/properties/{key}/properties")), "{key}");
+        }
+        assert_eq!(within("shortage"), of("/$defs/fit/properties/shortage/properties"));
+        let words: BTreeSet<&str> = types
+            .split("type Always")
+            .nth(1)
+            .unwrap()
+            .split("/** Something")
+            .next()
+            .unwrap()
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .collect();
+        let said = of("/properties/plan/properties");
+        assert!(said.iter().all(|key| key == "batch_size" || words.contains(&**key)), "{said:?} {words:?}");
+        assert!(words.iter().all(|key| said.contains(*key)), "{said:?} {words:?}");
     }
 
     #[test]

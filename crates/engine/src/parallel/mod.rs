@@ -44,6 +44,24 @@ impl Parallel {
         Parallel { gpus, sharding, tensor: 1, pipeline: 1 }
     }
 
+    /// As many GPUs as are given, else as many as the splits ask for; none where that is one.
+    ///
+    /// # Errors
+    /// In words, where the splits do not share the GPUs.
+    pub fn of(
+        gpus: Option<u32>,
+        sharding: Sharding,
+        tensor: u32,
+        pipeline: u32,
+    ) -> Result<Option<Parallel>, String> {
+        let splits = tensor.saturating_mul(pipeline);
+        let gpus = gpus.unwrap_or(splits);
+        if splits == 0 || !gpus.is_multiple_of(splits) {
+            return Err(format!("expected a multiple of {tensor} x {pipeline} GPUs, found {gpus}"));
+        }
+        Ok((gpus > 1).then_some(Parallel { gpus, sharding, tensor, pipeline }))
+    }
+
     /// How many GPUs have different samples.
     pub fn replicas(self) -> u32 {
         self.gpus / self.tensor.saturating_mul(self.pipeline).max(1)

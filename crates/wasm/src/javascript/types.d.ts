@@ -22,6 +22,8 @@ export interface Plan {
   optimizer?: string;
   optimizer_impl?: "foreach" | "fused" | "loop";
   weight_decay?: boolean;
+  /** Gradients are clipped by the norm of all of them together. */
+  global_clipnorm?: boolean;
   accumulate?: number;
   checkpoint?: "none" | "block" | "full";
   freeze?: string[];
@@ -37,8 +39,18 @@ export interface Plan {
   /** Whether the output layer shares the embedding's matrix, where an inference export shows two. */
   tied_embeddings?: boolean;
   xla?: boolean;
+  /** Keras: the step is run operation by operation, without a graph. */
+  run_eagerly?: boolean;
   loss_scale?: boolean;
   as_fake_tensors?: boolean;
+  /** GPUs that train together; the batch size is that of one of them. */
+  gpus?: number;
+  /** How those share that have different samples. */
+  parallel?: "ddp" | "zero1" | "zero2" | "zero3";
+  /** GPUs that each layer is split over. */
+  tensor_parallel?: number;
+  /** Stages that the layers are split into. */
+  pipeline_stages?: number;
   /** The card for a verdict: a name, a size (`24GiB`), a MIG slice. */
   gpu?: string;
   /** What other processes hold of it. */
@@ -100,9 +112,60 @@ export interface Layer {
   at_peak: State;
 }
 
+/** What the plan of an estimate always says. */
+type Always =
+  | "framework" | "precision" | "mode" | "optimizer" | "optimizer_impl" | "weight_decay" | "accumulate" | "checkpoint"
+  | "freeze" | "keep_gradients" | "loss" | "ema" | "master_weights" | "cudnn_benchmark" | "channels_last" | "autocast_backward"
+  | "composed_attention" | "assume_batchnorm" | "as_fake_tensors";
+/** What it says where it means something or is not at its default. */
+type Sometimes =
+  | "tied_embeddings" | "global_clipnorm" | "xla" | "run_eagerly" | "gpus" | "parallel" | "tensor_parallel" | "pipeline_stages"
+  | "allocator";
+
+/** Something outside of the framework's allocator. */
+export interface Item {
+  name: string;
+  low_bytes: number;
+  expected_bytes: number;
+  high_bytes: number;
+  /** Where the numbers are from. */
+  source: string;
+}
+
+/** The step inside of a card. */
+export interface Fit {
+  gpu: string;
+  capacity_bytes: number;
+  usable_bytes: number;
+  reserved_bytes: number;
+  headroom_bytes: number;
+  verdict: Verdict;
+  /** How often the allocator gave back what it cached and asked again. */
+  retries: number;
+  /** What the framework takes at its start, if it does. */
+  preallocated_bytes: number | null;
+  kept_by_driver_bytes: number;
+  left_to_system_bytes: number;
+  others: Item[];
+  /** What could not be had. */
+  shortage: {
+    tensor: string;
+    layer: string;
+    phase: Phase;
+    request_bytes: number;
+    free_bytes: number;
+    unusable_bytes: number;
+    largest_free_bytes: number;
+  } | null;
+}
+
+export type Phase = "setup" | "forward" | "backward" | "optimizer_step";
+
 /** `memfit estimate --format json`, schema version 1. */
 export interface Estimate {
   schema_version: 1;
+  /** The model's file, in JSON Lines. */
+  file?: string;
   tool: { name: "memfit"; version: string };
   model: {
     name: string;
@@ -112,28 +175,34 @@ export interface Estimate {
     buffers: number;
     operators: number;
   };
-  plan: Required<Omit<Plan, "batch_size" | "set" | "input" | "gpu" | "other_processes_bytes" | "display" | "allocator" | "allocator_conf" | "cuda_malloc_async" | "memory_growth" | "validation_batch" | "prefetch_to_device" | "predict_batches" | "stale_models" | "steps_per_execution" | "layer">> & Pick<Plan, "allocator"> & { batch_size: number | null };
+  plan: Required<Pick<Plan, Always>> & Pick<Plan, Sometimes> & { batch_size: number | null };
   peak: {
     allocated_bytes: number;
     reserved_bytes: number;
     device_bytes: number;
-    phase: "setup" | "forward" | "backward" | "optimizer_step";
+    phase: Phase;
     layer: string;
     device_low_bytes: number;
     device_high_bytes: number;
   };
   breakdown: State & { allocator_bytes: number; context_bytes: number };
+  /** What `breakdown.context_bytes` is made of. */
+  context: Item[];
   saved_for_backward_bytes: number;
   /** With `gpu` in the plan. */
-  fit?: {
-    gpu: string;
-    capacity_bytes: number;
-    usable_bytes: number;
-    headroom_bytes: number;
-    verdict: Verdict;
-  };
+  fit?: Fit;
   /** Where the plan says what happens beside the step. */
   scenario?: { worst: string; allocated_bytes: number; phases: { name: string; allocated_bytes: number }[] };
+  /** With a second host, which the command line takes. */
+  comparison?: {
+    fit: Fit;
+    components: {
+      name: string;
+      side: "has" | "off" | "usable" | "needs" | "reserved";
+      this_bytes: number;
+      that_bytes: number;
+    }[];
+  };
   layers: Layer[];
   largest: { name: string; layer: string; category: string; size_bytes: number }[];
   unknown: string[];
@@ -194,6 +263,8 @@ export interface Outcome {
   reserved_bytes: number;
   usable_bytes: number;
   verdict: Verdict;
+  /** What the driver shows for the process. */
+  held_bytes: number;
 }
 
 /** `memfit advise --format json`. */
