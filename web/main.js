@@ -1,17 +1,9 @@
 // Compiles the module once and starts the page on it; the worker gets the same module.
+import { compiled } from "./compiled.js";
 import init, { start_page } from "./memfit_web.js";
 
-async function compiled() {
-  const response = await fetch(new URL("memfit_web_bg.wasm", import.meta.url));
-  if (!response.ok) throw new Error(`the calculator could not be loaded: ${response.status}`);
-  // A server that does not know the type of wasm files is no reason to fail.
-  return response.headers.get("content-type")?.startsWith("application/wasm")
-    ? WebAssembly.compileStreaming(response)
-    : WebAssembly.compile(await response.arrayBuffer());
-}
-
 try {
-  const module = await compiled();
+  const module = await compiled("memfit_web_bg.wasm");
   await init({ module_or_path: module });
   start_page(module);
 } catch (error) {

@@ -1,11 +1,10 @@
 // The larger module, for Keras files, logs, advice and documents. It is the same code with more in it, and loaded only when it is
 // needed. The first message brings it once a worker has compiled it.
+import { compiled } from "./compiled.js";
 import init, { start_worker } from "./memfit_full.js";
 
-async function compiled() {
-  const response = await fetch(new URL("memfit_full_bg.wasm", import.meta.url));
-  if (!response.ok) throw new Error(`${response.status}`);
-  const module = await WebAssembly.compile(await response.arrayBuffer());
+async function sent() {
+  const module = await compiled("memfit_full_bg.wasm");
   self.postMessage(module);
   return module;
 }
@@ -13,7 +12,7 @@ async function compiled() {
 self.onmessage = async (event) => {
   self.onmessage = null;
   try {
-    await init({ module_or_path: event.data ?? (await compiled()) });
+    await init({ module_or_path: event.data ?? (await sent()) });
     start_worker();
   } catch (error) {
     // The page hears of errors, not of rejected promises.

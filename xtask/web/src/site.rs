@@ -7,11 +7,12 @@ use std::hash::{Hash, Hasher};
 use std::path::Path;
 
 /// The page's own files, all of which a first visit needs.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "index.html",
     "style.css",
     "theme.js",
     "main.js",
+    "compiled.js",
     "worker.js",
     "pack.js",
     "png.js",
