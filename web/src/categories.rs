@@ -1,6 +1,6 @@
 //! What bytes are for: names (the reports'), the class that colours each, and how sizes are written.
 
-use memfit_engine::{Breakdown, Category};
+use memfit_engine::{Breakdown, Category, Phase};
 use memfit_graph::Bytes;
 
 pub(crate) use memfit_report::PARTS as NAMES;
@@ -20,7 +20,9 @@ pub(crate) const MEANINGS: [&str; 11] = [
     "the driver's context and loaded kernels",
 ];
 
-pub(crate) const PHASES: [&str; 4] = ["set-up", "forward", "backward", "optimizer step"];
+/// The phases of a step, in their order.
+pub(crate) const PHASES: [&str; 4] =
+    [Phase::Setup.name(), Phase::Forward.name(), Phase::Backward.name(), Phase::OptimizerStep.name()];
 
 /// The place of a category in [`NAMES`].
 pub(crate) fn index(category: Category) -> u8 {

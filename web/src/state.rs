@@ -1,9 +1,11 @@
 //! Everything that a user can choose, which is what the URL keeps.
 
+mod amounts;
 mod apply;
 mod flags;
 mod link;
 
+pub(crate) use amounts::AMOUNTS;
 pub(crate) use apply::can_apply;
 pub(crate) use flags::{FLAGS, Where};
 pub(crate) use link::{MOST_STRUCTURE, split, with_structure};
@@ -26,6 +28,13 @@ pub(crate) const IMPLEMENTATIONS: [(&str, &str); 4] =
     [("", "the framework's own"), ("foreach", "foreach"), ("fused", "fused"), ("loop", "loop")];
 pub(crate) const CHECKPOINTS: [(&str, &str); 3] =
     [("none", "none"), ("block", "inside of repeated blocks"), ("full", "blocks and the rest")];
+/// How several GPUs share the work.
+pub(crate) const SHARINGS: [(&str, &str); 4] = [
+    ("", "each has everything (DDP)"),
+    ("zero1", "optimizer split (ZeRO-1)"),
+    ("zero2", "and gradients (ZeRO-2)"),
+    ("zero3", "and parameters (ZeRO-3, FSDP)"),
+];
 pub(crate) const LOSSES: [(&str, &str); 5] = [
     ("auto", "by the outputs' shapes"),
     ("cross-entropy", "cross-entropy"),
@@ -65,8 +74,10 @@ pub(crate) struct State {
     pub(crate) checkpoint: String,
     pub(crate) freeze: Vec<String>,
     pub(crate) loss: String,
-    /// The batch size of validation between steps, where there is one.
-    pub(crate) validation: Option<u64>,
+    /// How several GPUs share the work; empty where each has everything.
+    pub(crate) sharing: String,
+    /// Numbers by their words; none is left out.
+    pub(crate) amounts: BTreeMap<&'static str, u64>,
     /// The words of those that are on.
     pub(crate) flags: BTreeSet<&'static str>,
     /// Named sizes.
@@ -91,7 +102,8 @@ impl Default for State {
             checkpoint: "none".into(),
             freeze: Vec::new(),
             loss: "auto".into(),
-            validation: None,
+            sharing: String::new(),
+            amounts: BTreeMap::new(),
             flags: BTreeSet::new(),
             set: BTreeMap::new(),
             input: BTreeMap::new(),
@@ -121,12 +133,13 @@ impl State {
         put("checkpoint", json!(self.checkpoint), self.checkpoint != d.checkpoint);
         put("freeze", json!(self.freeze), !self.freeze.is_empty());
         put("loss", json!(self.loss), self.loss != d.loss);
-        put("validation_batch", json!(self.validation), self.validation.is_some());
+        put("parallel", json!(self.sharing), !self.sharing.is_empty());
         for flag in self.flags() {
             put(flag.key, serde_json::from_str(flag.value).unwrap_or_default(), true);
         }
         put("set", json!(self.set), !self.set.is_empty());
         put("input", json!(self.input), !self.input.is_empty());
+        self.put_amounts(&mut plan);
         Value::Object(plan).to_string()
     }
 
@@ -158,8 +171,10 @@ impl State {
             flag("freeze", glob, true);
         }
         flag("loss", &self.loss, self.loss != d.loss);
-        let validation = self.validation.map(|n| n.to_string()).unwrap_or_default();
-        flag("validation-batch", &validation, self.validation.is_some());
+        flag("parallel", &self.sharing, !self.sharing.is_empty());
+        for (name, value) in self.typed_amounts() {
+            flag(name, &value, true);
+        }
         words.extend(self.flags().map(|flag| flag.typed.to_owned()));
         words.join(" ")
     }
@@ -177,6 +192,9 @@ impl State {
         }
         if !self.freeze.is_empty() {
             parts.push("partly frozen".into());
+        }
+        if let Some(gpus) = self.amount("gpus") {
+            parts.push(format!("{gpus} GPUs"));
         }
         parts.join(" · ")
     }

@@ -89,10 +89,18 @@ test("a model of one's own comes back from this browser and from a link, and is 
   await page.locator("#validation").fill("64");
   await page.locator("#validation").press("Tab");
   await page.getByText(/^Validation with batch 64 holds/).waitFor();
+  await page.locator("summary", { hasText: "Around the step" }).click();
+  await page.locator("#stale").fill("2");
+  await page.locator("#stale").press("Tab");
+  await page.getByText(/^With what else the process holds on the card, the step has/).waitFor();
+  await page.locator("summary", { hasText: "Several GPUs" }).click();
+  await page.locator("#gpus").fill("8");
+  await page.locator("#parallel").selectOption("zero3");
   await estimate(page);
   const share = page.getByRole("button", { name: "Copy link with the model" });
   await share.click();
   const said = await download(page, "JSON");
+  assert.equal(said, command("estimate", path, ..."-b 32 --gpu rtx-4090 --precision mixed-bf16 --validation-batch 64 --stale-models 2 --gpus 8 --parallel zero3 --format json".split(" ")));
   const link = await page.evaluate(() => navigator.clipboard.readText());
   assert.ok(link.length < 66_000, `${link.length}`);
   console.log(`a link with ${path.split("/").at(-1)} has ${link.length} characters`);

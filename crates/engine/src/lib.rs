@@ -23,7 +23,7 @@ mod plan;
 mod range;
 pub mod recompose;
 mod replay;
-mod scenario;
+pub mod scenario;
 mod setting;
 mod sizes;
 mod structure;

@@ -70,9 +70,10 @@ pub struct Stretch {
     pub allocated: Bytes,
 }
 
-/// What the step itself is called.
-const TRAINING: &str = "train step";
-const INFERENCE: &str = "inference";
+/// The name of the stretch that is a training step.
+pub const TRAINING: &str = "train step";
+/// The name of the stretch that is a forward pass alone.
+pub const INFERENCE: &str = "inference";
 
 /// All parts of the process, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -47,7 +47,7 @@ pub enum Phase {
 
 impl Phase {
     /// In words.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Phase::Setup => "setup",
             Phase::Forward => "forward",

@@ -7,6 +7,7 @@ use crate::page::Edit;
 use crate::protocol::{Head, Verdict};
 use crate::state::State;
 use memfit_engine::devices::{self, Card, Device};
+use memfit_engine::scenario::{INFERENCE, TRAINING};
 use memfit_report::amounts::grouped;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -103,15 +104,29 @@ fn verdict(head: &Head, state: &State, name: &str) -> Html {
     }
 }
 
-/// What validation between steps holds, where there is any.
+/// What the process holds around the step, where it is told what that does.
 fn beside(head: &Head) -> Html {
-    let named = |part: &str| head.stretches.iter().find(|(name, _)| name.starts_with(part));
-    let (Some((_, step)), Some((name, held))) = (named("train step"), named("validation")) else {
+    let Some((_, step)) = head.stretches.iter().find(|(name, _)| [TRAINING, INFERENCE].contains(&&**name))
+    else {
         return html! {};
     };
-    let name = name.replace("validation, ", "Validation with ");
-    let than = if held > step { "more than the step" } else { "less than the step" };
-    html! { <p class="why">{format!("{name} holds {} in tensors, {than} ({}).", size(*held), size(*step))}</p> }
+    let alone: u64 = head.parts.iter().take(9).sum();
+    let ahead = (*step > alone).then(|| {
+        format!("With what else the process holds on the card, the step has {} in tensors.", size(*step))
+    });
+    let validation = head.stretches.iter().find(|(name, _)| name.starts_with("validation"));
+    let forward = validation.map(|(name, held)| {
+        let name = name.replace("validation, ", "Validation with ");
+        let than = if held > step { "more than the step" } else { "less than the step" };
+        format!("{name} holds {} in tensors, {than} ({}).", size(*held), size(*step))
+    });
+    let most = head.stretches.iter().max_by_key(|(_, held)| *held).filter(|(_, held)| held > step);
+    let most = most.filter(|most| Some(*most) != validation);
+    let most = most.map(|(name, held)| {
+        format!("The most is held in another part, “{name}”: {} in tensors.", size(*held))
+    });
+    let told = ahead.into_iter().chain(forward).chain(most);
+    told.map(|sentence| html! { <p class="why">{sentence}</p> }).collect()
 }
 
 /// How sure it is.

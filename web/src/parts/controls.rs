@@ -3,7 +3,7 @@
 use super::fields::{Check, Select, Text, options};
 use crate::page::Edit;
 use crate::protocol::Facts;
-use crate::state::{self, FLAGS, State, Where, read_shape, shape};
+use crate::state::{self, AMOUNTS, FLAGS, State, Where, read_shape, shape};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -35,10 +35,6 @@ pub(crate) fn Controls(props: &Props) -> Html {
         let n = text.trim().parse().unwrap_or_default();
         Rc::new(move |s| s.others = n)
     });
-    let validation = edit.reform(|text: String| -> Edit {
-        let n = text.trim().parse().ok().filter(|n| *n > 0);
-        Rc::new(move |s| s.validation = n)
-    });
     let freeze = edit.reform(|text: String| -> Edit {
         let globs: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Rc::new(move |s| s.freeze.clone_from(&globs))
@@ -62,10 +58,11 @@ pub(crate) fn Controls(props: &Props) -> Html {
                     note="gradient accumulation, each of the batch size above" on_change={accumulate} />
                 <Text id="freeze" label="Frozen parameters" value={state.freeze.join(" ")} placeholder="encoder.* embed.*"
                     note="by name, several with a space between" on_change={freeze} />
-                <Text id="validation" label="Validation batch" value={state.validation.map(|n| n.to_string()).unwrap_or_default()} mode="numeric"
-                    placeholder="none" note="runs between steps, forward alone" on_change={validation} />
+                { amounts(props, |means| means == Where::Training) }
             }
             { more(props) }
+            { several(props) }
+            { process(props) }
             <details open={state.others > 0 || state.has("display")}>
                 <summary>{"What else is on the card"}</summary>
                 <Text id="others" label="Other processes, MiB" value={state.others.to_string()} mode="numeric" on_change={others} />
@@ -75,11 +72,40 @@ pub(crate) fn Controls(props: &Props) -> Html {
     }
 }
 
+/// Several GPUs, and how they share the work.
+fn several(props: &Props) -> Html {
+    let state = &props.state;
+    html! {
+        <details open={state.amount("gpus").is_some()}>
+            <summary>{"Several GPUs"}</summary>
+            { amounts(props, |means| means == Where::Parallel) }
+            <Select id="parallel" label="How they share the work" value={state.sharing.clone()} options={options(&state::SHARINGS)}
+                on_change={put(&props.edit, |s, v| s.sharing = v)} />
+        </details>
+    }
+}
+
+/// What the process does beside the step.
+fn process(props: &Props) -> Html {
+    let steps = is_tensorflow(props) && props.state.mode == "train";
+    let here = |means| means == Where::Process || means == Where::TensorflowTraining && steps;
+    html! {
+        <details open={["prefetch", "predict", "stale", "steps"].iter().any(|word| props.state.amount(word).is_some())}>
+            <summary>{"Around the step"}</summary>
+            { amounts(props, here) }
+        </details>
+    }
+}
+
+fn is_tensorflow(props: &Props) -> bool {
+    let named = &props.state.framework;
+    named == "tensorflow" || named.is_empty() && props.facts.format == "keras"
+}
+
 fn more(props: &Props) -> Html {
     let (state, edit) = (&props.state, &props.edit);
     let train = state.mode == "train";
-    let tensorflow =
-        state.framework == "tensorflow" || state.framework.is_empty() && props.facts.format == "keras";
+    let tensorflow = is_tensorflow(props);
     let used = props.used.as_deref().map(|used| format!("{used} is used")).unwrap_or_default();
     html! {
         <details>
@@ -93,7 +119,8 @@ fn more(props: &Props) -> Html {
                 }
             }
             { flags(props, |means| match means {
-                Where::Card => false,
+                Where::Card | Where::Process | Where::Parallel => false,
+                Where::TensorflowTraining => train && tensorflow,
                 Where::Any => true,
                 Where::Training => train,
                 Where::Pytorch => !tensorflow,
@@ -101,8 +128,27 @@ fn more(props: &Props) -> Html {
                 Where::Tensorflow => tensorflow,
                 Where::Folded => props.facts.eval,
             }) }
+            { amounts(props, |means| means == Where::Tensorflow && tensorflow) }
         </details>
     }
+}
+
+/// The numbers that mean something here.
+fn amounts(props: &Props, here: impl Fn(Where) -> bool) -> Html {
+    let shown = AMOUNTS.iter().filter(|amount| here(amount.means));
+    shown
+        .map(|amount| {
+            let word = amount.word;
+            let count = props.edit.reform(move |text: String| -> Edit {
+                let n = text.trim().parse().unwrap_or_default();
+                Rc::new(move |s| s.count(word, n))
+            });
+            let value = props.state.amount(word).map(|n| n.to_string()).unwrap_or_default();
+            html! {
+                <Text id={word} label={amount.label} {value} mode="numeric" placeholder="none" note={amount.note} on_change={count} />
+            }
+        })
+        .collect()
 }
 
 /// The flags that mean something here.

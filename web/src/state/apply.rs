@@ -6,10 +6,7 @@ use serde_json::{Map, Value};
 /// Whether the page has a control for all that a change says.
 pub(crate) fn can_apply(change: &Map<String, Value>) -> bool {
     let has = |(key, value): (&String, &Value)| match (&**key, value) {
-        ("prefetch_to_device" | "predict_batches" | "stale_models" | "steps_per_execution", _) => false,
-        ("allocator", Value::Object(settings)) => {
-            settings.get("memory_limit_bytes").is_none_or(Value::is_null)
-        }
+        ("tensor_parallel" | "pipeline_stages", _) => false,
         _ => true,
     };
     !change.is_empty() && change.iter().all(has)
@@ -18,6 +15,7 @@ pub(crate) fn can_apply(change: &Map<String, Value>) -> bool {
 impl State {
     /// Takes what a change says; keys that the page has no control for are left out.
     pub(crate) fn apply(&mut self, change: &Map<String, Value>) {
+        self.apply_amounts(change);
         for (key, value) in change {
             match (&**key, value) {
                 ("batch_size", Value::Number(n)) => self.batch = n.as_u64().unwrap_or(self.batch).max(1),
@@ -27,7 +25,9 @@ impl State {
                 ("accumulate", Value::Number(n)) => {
                     self.accumulate = n.as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1);
                 }
-                ("validation_batch", value) => self.validation = value.as_u64().filter(|n| *n > 0),
+                ("parallel", Value::String(word)) => {
+                    self.sharing = if word == "ddp" { String::new() } else { word.clone() };
+                }
                 ("precision", Value::String(word)) => self.precision.clone_from(word),
                 ("optimizer", Value::String(word)) => self.optimizer.clone_from(word),
                 ("optimizer_impl", Value::String(word)) => self.optimizer_impl.clone_from(word),
@@ -88,17 +88,17 @@ mod tests {
             accumulate: 4,
             precision: "mixed-bf16".into(),
             freeze: vec!["a.*".into()],
-            validation: Some(8),
             ..State::default()
         };
         expected.set.insert("seq".into(), 256);
+        expected.count("validation", 8);
         expected.input.insert("x".into(), vec![16, 3, 112, 112]);
         for word in ["expandable", "keep-gradients", "no-xla"] {
             expected.turn(word, true);
         }
         assert_eq!(state, expected);
         assert!(can_apply(&change) && !can_apply(&Map::new()));
-        let limit = json!({"allocator": {"memory_limit_bytes": 1}});
-        assert!(!can_apply(limit.as_object().unwrap()));
+        let split = json!({"tensor_parallel": 2});
+        assert!(!can_apply(split.as_object().unwrap()));
     }
 }

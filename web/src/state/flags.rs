@@ -12,6 +12,11 @@ pub(crate) enum Where {
     Pytorch,
     PytorchTraining,
     Tensorflow,
+    TensorflowTraining,
+    /// It is about the process around the step.
+    Process,
+    /// It is about several GPUs.
+    Parallel,
     /// Where an inference export has folded batch norms.
     Folded,
 }

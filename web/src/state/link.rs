@@ -52,7 +52,10 @@ impl State {
         put("accumulate", &self.accumulate.to_string(), self.accumulate != d.accumulate);
         put("checkpoint", &self.checkpoint, self.checkpoint != d.checkpoint);
         put("loss", &self.loss, self.loss != d.loss);
-        put("validation", &self.validation.unwrap_or_default().to_string(), self.validation.is_some());
+        put("parallel", &self.sharing, !self.sharing.is_empty());
+        for (word, n) in &self.amounts {
+            put(word, &n.to_string(), true);
+        }
         for flag in self.flags() {
             put(flag.word, "1", true);
         }
@@ -101,7 +104,10 @@ impl State {
             }
             "checkpoint" if one_of(&super::CHECKPOINTS) => self.checkpoint = value,
             "loss" if one_of(&super::LOSSES) => self.loss = value,
-            "validation" => self.validation = number(&value),
+            "parallel" if one_of(&super::SHARINGS) => self.sharing = value,
+            _ if super::AMOUNTS.iter().any(|amount| amount.word == key) => {
+                self.count(key, number(&value).unwrap_or_default());
+            }
             "freeze" => self.freeze.push(value),
             _ => {
                 if let (Some(name), Some(n)) = (key.strip_prefix("set."), number(&value)) {
@@ -172,7 +178,8 @@ mod tests {
             checkpoint: "block".into(),
             freeze: vec!["a.*".into(), "b+c".into()],
             loss: "mse".into(),
-            validation: Some(64),
+            sharing: "zero3".into(),
+            amounts: super::super::AMOUNTS.iter().map(|amount| amount.word).zip(2..).collect(),
             flags: super::super::FLAGS.iter().map(|flag| flag.word).collect(),
             set: BTreeMap::from([("seq len".into(), 512)]),
             input: BTreeMap::from([("x".into(), vec![1, 2])]),
