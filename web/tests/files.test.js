@@ -95,6 +95,7 @@ test("a model of one's own comes back from this browser and from a link, and is 
   await page.getByText(/^With what else the process holds on the card, the step has/).waitFor();
   await page.locator("summary", { hasText: "Several GPUs" }).click();
   await page.locator("#gpus").fill("8");
+  await page.locator("#gpus").press("Tab");
   await page.locator("#parallel").selectOption("zero3");
   await estimate(page);
   const share = page.getByRole("button", { name: "Copy link with the model" });

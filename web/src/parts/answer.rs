@@ -193,9 +193,9 @@ fn Gpu(props: &GpuProps) -> Html {
         .unwrap_or_else(|| devices::find(&props.gpu).map_or_else(|_| props.gpu.clone(), short));
     html! {
         <>
-            <Text id="gpu" label="GPU" value={shown} list="gpus" error={error.unwrap_or_default()} on_change={change}
+            <Text id="gpu" label="GPU" value={shown} list="cards" error={error.unwrap_or_default()} on_change={change}
                 note={if props.own { "this machine's card" } else { "a name, a size such as 24GiB, a slice such as a100-40gb:3g.20gb" }} />
-            <datalist id="gpus">
+            <datalist id="cards">
                 { for devices::catalogue().iter().map(|d| html! {
                     <option value={d.name.clone()}>{size(d.total().0)}</option>
                 }) }

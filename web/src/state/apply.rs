@@ -5,11 +5,7 @@ use serde_json::{Map, Value};
 
 /// Whether the page has a control for all that a change says.
 pub(crate) fn can_apply(change: &Map<String, Value>) -> bool {
-    let has = |(key, value): (&String, &Value)| match (&**key, value) {
-        ("tensor_parallel" | "pipeline_stages", _) => false,
-        _ => true,
-    };
-    !change.is_empty() && change.iter().all(has)
+    !change.is_empty() && change.keys().all(|key| !["tensor_parallel", "pipeline_stages"].contains(&&**key))
 }
 
 impl State {
