@@ -81,3 +81,19 @@ fn a_model_that_is_code_has_two_ways_out() {
         &["subclassed.json", "lab>Net", "functional API", "ONNX"],
     );
 }
+
+/// What Keras keeps for backward on its PyTorch backend, to the byte (models/reference/keras_torch.py).
+#[test]
+fn the_pytorch_backend_keeps_what_keras_says() {
+    let truths: serde_json::Value =
+        serde_json::from_str(include_str!("../../models/keras/torch.json")).unwrap();
+    for truth in truths["models"].as_array().unwrap() {
+        let name = truth["model"].as_str().unwrap();
+        let path = super::file(&format!("torch-{name}.json"), truth["config"].to_string().as_bytes());
+        let batch = truth["batch"].to_string();
+        let options = ["--framework", "pytorch", "--loss", "none", "--format", "json", "-b", &batch];
+        let estimate = memfit(&[&["estimate", &path][..], &options].concat()).json();
+        assert_eq!(estimate["unknown"], serde_json::json!([]), "{name}");
+        assert_eq!(estimate["saved_for_backward_bytes"], truth["saved_bytes"], "{name}");
+    }
+}

@@ -8,6 +8,7 @@ use crate::arguments::Arguments;
 use crate::policy::Policy;
 use crate::run::Run;
 use crate::spec::Spec;
+use crate::torch::Torch;
 use memfit_graph::kernels::TfLowering;
 use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, TensorType, Type, Variable};
 use std::any::Any;
@@ -118,10 +119,9 @@ pub trait Layer: Any + Debug + Send + Sync {
         None
     }
 
-    /// The ATen calls that Keras' PyTorch backend makes for it. The inputs of the lowering are those of the call, then the
-    /// variables.
-    fn pytorch(&self, _: &Call<'_>, lowering: &mut Lowering<'_>) {
-        lowering.not_modelled();
+    /// The ATen calls that Keras' PyTorch backend makes for it.
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        run.not_modelled();
     }
 
     /// The kernels that Keras' TensorFlow backend runs for it.
@@ -270,7 +270,7 @@ impl Op for LayerCall {
 
     fn pytorch(&self, lowering: &mut Lowering<'_>) {
         let call = Call { facts: &self.layer.facts, arguments: &self.arguments };
-        self.layer.layer.pytorch(&call, lowering);
+        self.layer.layer.pytorch(&mut Torch::new(&call, lowering, self.tensors));
     }
 
     fn tensorflow(&self, lowering: &mut TfLowering<'_>) {

@@ -32,6 +32,7 @@ mod sequential;
 mod spatial;
 mod spec;
 mod table;
+pub mod torch;
 
 pub use container::is_keras;
 pub use layer::{Call, Cell, Configured, Facts, Keras, Layer, LayerCall, Weight};

@@ -5,35 +5,35 @@ use crate::{Autocast, Call, DType, Grad, Lowering, Operand, OutDtype, Place, Vie
 
 /// A value inside one operator's list of calls, with what later calls need to know of it.
 #[derive(Clone, Debug)]
-pub(super) struct Traced {
+pub struct Traced {
     /// The value.
-    pub(super) operand: Operand,
+    pub operand: Operand,
     /// Its dims.
-    pub(super) shape: Vec<u64>,
+    pub shape: Vec<u64>,
     /// Whether a gradient flows back through it.
-    pub(super) requires_grad: bool,
+    pub requires_grad: bool,
 }
 
 impl Traced {
     /// Input `i` of the node.
-    pub(super) fn input(l: &Lowering<'_>, i: usize) -> Traced {
+    pub fn input(l: &Lowering<'_>, i: usize) -> Traced {
         let requires_grad = l.state(i).is_some_and(|s| s.requires_grad);
         Traced { operand: Operand::Input(i), shape: l.shape(i).to_vec(), requires_grad }
     }
 
     /// Input `i` of the node, unless it is omitted.
-    pub(super) fn optional(l: &Lowering<'_>, i: usize) -> Option<Traced> {
+    pub fn optional(l: &Lowering<'_>, i: usize) -> Option<Traced> {
         l.state(i).is_some().then(|| Traced::input(l, i))
     }
 
     /// The first output of `call`, which has these dims and depends on `inputs`.
-    pub(super) fn of(l: &mut Lowering<'_>, call: Call, shape: &[u64], inputs: &[&Traced]) -> Traced {
+    pub fn of(l: &mut Lowering<'_>, call: Call, shape: &[u64], inputs: &[&Traced]) -> Traced {
         let requires_grad = inputs.iter().any(|t| t.requires_grad);
         Traced { operand: l.call(call), shape: shape.to_vec(), requires_grad }
     }
 
     /// How many axes.
-    pub(super) fn rank(&self) -> usize {
+    pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
@@ -45,7 +45,7 @@ impl Traced {
     }
 
     /// Axes reordered; nothing where the order is the same.
-    pub(super) fn permute(&self, l: &mut Lowering<'_>, perm: &[usize]) -> Traced {
+    pub fn permute(&self, l: &mut Lowering<'_>, perm: &[usize]) -> Traced {
         if perm.len() != self.rank() || perm.iter().enumerate().all(|(i, p)| i == *p) {
             return self.clone();
         }
@@ -54,7 +54,7 @@ impl Traced {
     }
 
     /// Two axes swapped.
-    pub(super) fn transpose(&self, l: &mut Lowering<'_>, a: usize, b: usize) -> Traced {
+    pub fn transpose(&self, l: &mut Lowering<'_>, a: usize, b: usize) -> Traced {
         let mut perm: Vec<usize> = (0..self.rank()).collect();
         if a < perm.len() && b < perm.len() {
             perm.swap(a, b);
@@ -63,7 +63,7 @@ impl Traced {
     }
 
     /// The last two axes swapped.
-    pub(super) fn transpose_last(&self, l: &mut Lowering<'_>) -> Traced {
+    pub fn transpose_last(&self, l: &mut Lowering<'_>) -> Traced {
         match self.rank() {
             rank if rank >= 2 => self.transpose(l, rank - 2, rank - 1),
             _ => self.clone(),
@@ -71,17 +71,17 @@ impl Traced {
     }
 
     /// The same elements in another shape: a copy where strides forbid a view.
-    pub(super) fn reshape(&self, l: &mut Lowering<'_>, shape: &[u64]) -> Traced {
+    pub fn reshape(&self, l: &mut Lowering<'_>, shape: &[u64]) -> Traced {
         if self.shape == shape { self.clone() } else { self.view(l, "reshape", shape, View::Reshape) }
     }
 
     /// Axes of one repeated without a copy.
-    pub(super) fn expand(&self, l: &mut Lowering<'_>, shape: &[u64]) -> Traced {
+    pub fn expand(&self, l: &mut Lowering<'_>, shape: &[u64]) -> Traced {
         if self.shape == shape { self.clone() } else { self.view(l, "expand", shape, View::Expand) }
     }
 
     /// `len` elements along `axis` from `start`.
-    pub(super) fn narrow(&self, l: &mut Lowering<'_>, axis: usize, start: u64, len: u64) -> Traced {
+    pub fn narrow(&self, l: &mut Lowering<'_>, axis: usize, start: u64, len: u64) -> Traced {
         let mut shape = self.shape.clone();
         if let Some(dim) = shape.get_mut(axis) {
             *dim = len;
@@ -90,13 +90,13 @@ impl Traced {
     }
 
     /// A contiguous copy.
-    pub(super) fn copy(&self, l: &mut Lowering<'_>) -> Traced {
+    pub fn copy(&self, l: &mut Lowering<'_>) -> Traced {
         let call = Call::new("clone").input(self.operand, Grad::Pass);
         Traced::of(l, call.output(&self.shape, OutDtype::Like(0), Place::New), &self.shape, &[self])
     }
 
     /// The cast that autocast makes once at the door of a composite function; nothing where autocast is off.
-    pub(super) fn autocast(&self, l: &mut Lowering<'_>, autocast: Autocast) -> Traced {
+    pub fn autocast(&self, l: &mut Lowering<'_>, autocast: Autocast) -> Traced {
         if l.autocast.is_none() {
             return self.clone();
         }
@@ -106,33 +106,33 @@ impl Traced {
     }
 
     /// `aten::_to_copy` to another dtype.
-    pub(super) fn cast(&self, l: &mut Lowering<'_>, to: DType) -> Traced {
+    pub fn cast(&self, l: &mut Lowering<'_>, to: DType) -> Traced {
         let call = Call::new("_to_copy").input(self.operand, Grad::Pointwise);
         Traced::of(l, call.output(&self.shape, OutDtype::Is(to), Place::Pointwise), &self.shape, &[self])
     }
 
     /// A pointwise function of it that keeps nothing (times a number, plus a number).
-    pub(super) fn scale(&self, l: &mut Lowering<'_>, name: &'static str) -> Traced {
+    pub fn scale(&self, l: &mut Lowering<'_>, name: &'static str) -> Traced {
         let call = Call::new(name).input(self.operand, Grad::Pointwise);
         let call = call.output(&self.shape, OutDtype::Promoted, Place::Pointwise);
         Traced::of(l, call, &self.shape, &[self])
     }
 
     /// A pointwise function of it that keeps its input (gelu, silu, abs, pow) or its output (relu, tanh, sigmoid).
-    pub(super) fn pointwise(&self, l: &mut Lowering<'_>, name: &'static str, saved: crate::Saved) -> Traced {
+    pub fn pointwise(&self, l: &mut Lowering<'_>, name: &'static str, saved: crate::Saved) -> Traced {
         let call = Call::new(name).input(self.operand, Grad::Pointwise).saves([saved]);
         let call = call.output(&self.shape, OutDtype::Promoted, Place::Pointwise);
         Traced::of(l, call, &self.shape, &[self])
     }
 
     /// The sum of two values.
-    pub(super) fn add(&self, l: &mut Lowering<'_>, other: &Traced, shape: &[u64]) -> Traced {
+    pub fn add(&self, l: &mut Lowering<'_>, other: &Traced, shape: &[u64]) -> Traced {
         let call = Call::new("add").input(self.operand, Grad::Pass).input(other.operand, Grad::Pass);
         Traced::of(l, call.output(shape, OutDtype::Promoted, Place::Pointwise), shape, &[self, other])
     }
 
     /// The product of two values.
-    pub(super) fn mul(&self, l: &mut Lowering<'_>, other: &Traced, shape: &[u64]) -> Traced {
+    pub fn mul(&self, l: &mut Lowering<'_>, other: &Traced, shape: &[u64]) -> Traced {
         let factor = |input, needed_by| crate::Saved::InputFor { input, needed_by };
         let call = Call::new("mul")
             .input(self.operand, Grad::Pointwise)
@@ -142,7 +142,7 @@ impl Traced {
     }
 
     /// Makes it the node's output `j`, in the dims that inference gave that output.
-    pub(super) fn bind(&self, l: &mut Lowering<'_>, j: usize) {
+    pub fn bind(&self, l: &mut Lowering<'_>, j: usize) {
         if l.wants(j) {
             let reshaped = self.reshape(l, l.out_shape(j));
             l.bind(j, reshaped.operand);

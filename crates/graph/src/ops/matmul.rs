@@ -118,7 +118,7 @@ pub(super) fn product_shape(a: &Shape, b: &Shape) -> Result<Shape, OpError> {
 }
 
 /// `at::matmul`.
-pub(super) fn matmul(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Traced {
+pub fn matmul(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Traced {
     let (a, b) = (a.autocast(l, Autocast::Lower), b.autocast(l, Autocast::Lower));
     matmul_as_is(l, &a, &b)
 }

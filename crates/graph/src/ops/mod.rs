@@ -135,6 +135,9 @@ mod support;
 #[cfg(test)]
 mod testing;
 
+pub use calls::Traced;
+pub use sdpa::{Sdpa, attention as scaled_dot_product_attention};
+
 /// Every operator, family by family, in alphabetical order of the files.
 pub static ALL: &[&[OpSpec]] = &[
     activation::SPECS,

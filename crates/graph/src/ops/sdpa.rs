@@ -14,20 +14,20 @@ use crate::{Autocast, Call, DType, Grad, Lowering, OutDtype, Place, Saved};
 
 /// What an attention has beside queries, keys and values.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sdpa {
+pub struct Sdpa {
     /// Added to the scores, or (truth values) where they count.
-    pub(super) mask: Option<Traced>,
+    pub mask: Option<Traced>,
     /// The mask's dtype.
-    pub(super) mask_dtype: Option<DType>,
+    pub mask_dtype: Option<DType>,
     /// Whether a query sees no later key.
-    pub(super) causal: bool,
+    pub causal: bool,
     /// Whether weights are dropped.
-    pub(super) dropout: bool,
+    pub dropout: bool,
     /// Whether something is asked for that no fused kernel does (a bound on the scores, the scores themselves, values
     /// that are not of rank 4).
-    pub(super) composed: bool,
+    pub composed: bool,
     /// Whether the scores are bounded by a tanh.
-    pub(super) capped: bool,
+    pub capped: bool,
 }
 
 /// The kernels.
@@ -39,7 +39,7 @@ enum Kernel {
 }
 
 /// The result, `[B, S, H, D]`, of attention on values in that order; `dtype` is theirs before autocast.
-pub(super) fn attention(
+pub fn attention(
     l: &mut Lowering<'_>,
     [q, k, v]: [&Traced; 3],
     dtype: DType,

@@ -8,6 +8,7 @@ use crate::layer::{Call, Layer};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 
@@ -67,6 +68,12 @@ pub const SPECS: &[LayerSpec] = &[
 impl Layer for Activation {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.seen(spec::input(inputs, 0)?)])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        let y = run.activate(&self.function, &x);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

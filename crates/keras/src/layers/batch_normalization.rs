@@ -9,6 +9,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -87,6 +88,28 @@ impl Layer for BatchNormalization {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        if self.renorm {
+            return run.not_modelled();
+        }
+        let mut per_channel = x.shape.clone();
+        let kept: Vec<usize> = self.axis.iter().map(|axis| super::position(x.rank(), *axis)).collect();
+        for (i, dim) in per_channel.iter_mut().enumerate() {
+            *dim = if kept.contains(&i) { *dim } else { 1 };
+        }
+        let scale = self.scale.then_some(0);
+        let offset = self.center.then_some(usize::from(self.scale));
+        let y = if run.trains() {
+            run.batch_norm(&x, &per_channel, scale, offset)
+        } else {
+            let first = usize::from(self.scale) + usize::from(self.center);
+            let [mean, variance] = [first, first + 1].map(|k| run.weight(k).reshape(run.l, &per_channel));
+            run.normalized(&x, [&mean, &variance], scale, offset)
+        };
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

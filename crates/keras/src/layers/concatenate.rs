@@ -7,6 +7,7 @@ use crate::layer::{Call, Layer};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 
@@ -58,6 +59,19 @@ impl Layer for Concatenate {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         let seen: Vec<Spec> = inputs.iter().map(|s| call.seen(s)).collect();
         Ok(vec![joined(&seen, self.axis)?])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let mut call = memfit_graph::Call::new("cat");
+        let rank = run.out_shape().len();
+        let (axis, mut start) = (super::position(rank, self.axis), 0_u64);
+        for i in 0..run.tensors() {
+            let x = run.x(i);
+            call = call.input(x.operand, memfit_graph::Grad::Narrow { axis, start });
+            start = start.saturating_add(x.shape.get(axis).copied().unwrap_or(0));
+        }
+        let shape = run.out_shape();
+        run.l.finish(call.output(shape, memfit_graph::OutDtype::Promoted, memfit_graph::Place::New));
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -9,6 +9,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::run::Run;
 use crate::spatial::{Padding, Window};
 use crate::spec::Spec;
+use crate::torch::Torch;
 use memfit_graph::{OpError, Variable};
 use serde::Deserialize;
 
@@ -70,6 +71,27 @@ impl Layer for Conv {
         let x = self.window.input(inputs)?;
         let sizes = self.window.sizes(x)?;
         Ok(vec![call.output(self.window.shape(x, sizes, self.filters))])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        if self.lora_rank.is_some() {
+            return run.not_modelled();
+        }
+        let (mut x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape());
+        if self.window.padding == Padding::Causal {
+            let mut padded = x.shape.clone();
+            let reach = self.window.kernel_size.at(0).saturating_sub(1);
+            let reach = self.window.dilation_rate.at(0).saturating_mul(reach);
+            let at = self.window.data_format.first_axis();
+            padded.get_mut(at).into_iter().for_each(|d| *d = d.saturating_add(reach));
+            x = run.pad(&x, &padded);
+        }
+        let mut y = run.convolve(&x, &kernel, &self.window, shape);
+        if self.use_bias {
+            y = run.add_bias(&y, 1, self.window.data_format);
+        }
+        let y = run.activate(&self.activation, &y);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

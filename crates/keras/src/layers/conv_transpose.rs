@@ -9,6 +9,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::run::Run;
 use crate::spatial::{Padding, PerAxis, Window};
 use crate::spec::Spec;
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -86,6 +87,16 @@ impl Layer for ConvTranspose {
         let x = self.window.input(inputs)?;
         let sizes = self.window.each(x, |i, d| self.size(i, d))?;
         Ok(vec![call.output(self.window.shape(x, sizes, self.filters))])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape());
+        let mut y = run.convolve_transposed(&x, &kernel, &self.window, shape);
+        if self.use_bias {
+            y = run.add_bias(&y, 1, self.window.data_format);
+        }
+        let y = run.activate(&self.activation, &y);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -11,6 +11,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -52,6 +53,20 @@ impl Layer for Dense {
         let x = spec::input_from_rank(inputs, 0, 1)?;
         let dims = x.dims()[..x.rank() - 1].iter().cloned().chain([Dim::Known(self.units)]);
         Ok(vec![call.output(dims)])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() {
+            return run.not_modelled();
+        }
+        let (x, kernel) = (run.x(0), run.weight(0));
+        let mut y = run.matmul(&x, &kernel);
+        if self.use_bias {
+            let bias = run.weight(1);
+            y = run.add(&y, &bias);
+        }
+        let y = run.activate(&self.activation, &y);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

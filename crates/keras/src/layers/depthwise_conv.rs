@@ -9,6 +9,7 @@ use crate::layer::{Call, Keras, Layer, Weight};
 use crate::run::Run;
 use crate::spatial::Window;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 
@@ -62,6 +63,16 @@ impl Layer for DepthwiseConv {
         let sizes = self.window.sizes(x)?;
         let made = self.channels(x)?.1;
         Ok(vec![call.output(self.window.shape(x, sizes, made))])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape());
+        let mut y = run.convolve_depthwise(&x, &kernel, &self.window, shape);
+        if self.use_bias {
+            y = run.add_bias(&y, 1, self.window.data_format);
+        }
+        let y = run.activate(&self.activation, &y);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

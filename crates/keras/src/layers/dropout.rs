@@ -8,6 +8,7 @@ use crate::layer::{Call, Layer};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 use serde_json::Value;
@@ -76,6 +77,22 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
 impl Layer for Dropout {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.seen(spec::input(inputs, 0)?)])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        if !run.l.training || (self.rate == 0.0 && self.stddev == 0.0) {
+            return run.finish(&x);
+        }
+        let y = match self.noise {
+            Noise::Mask => run.dropout(&x),
+            // The mask of whole channels is small; what is kept is divided, then chosen.
+            Noise::Spatial(_) => x.scale(run.l, "div").scale(run.l, "where"),
+            Noise::GaussianFactor => x.pointwise(run.l, "mul", memfit_graph::Saved::Input(0)),
+            Noise::GaussianSummand => x.scale(run.l, "add"),
+            Noise::Alpha => return run.not_modelled(),
+        };
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -9,6 +9,7 @@ use crate::policy::Quantization;
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{DType, Dim, OpError, Variable};
 use serde::Deserialize;
 
@@ -104,6 +105,16 @@ impl Layer for Embedding {
             return Ok(vec![call.output(dims.iter().cloned().chain([Dim::Known(self.input_dim)]))]);
         }
         Ok(vec![call.output(x.dims().iter().cloned().chain([Dim::Known(self.output_dim)]))])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let is_reverse = run.call.arguments.flag("reverse") == Some(true);
+        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() || is_reverse {
+            return run.not_modelled();
+        }
+        let (table, tokens, shape) = (run.weight(0), run.x(0), run.out_shape());
+        let y = run.lookup(&table, &tokens, shape);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

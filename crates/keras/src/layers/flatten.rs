@@ -8,6 +8,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spatial::DataFormat;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -29,6 +30,14 @@ impl Layer for Flatten {
         let batch = x.dims().first().cloned().unwrap_or(Dim::Known(1));
         let rest = spec::product(x.dims().get(1..).unwrap_or(&[]))?;
         Ok(vec![call.seen(x).with([batch, rest])])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        if self.data_format == DataFormat::ChannelsFirst && x.rank() > 2 {
+            return run.not_modelled();
+        }
+        run.finish(&x);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -9,6 +9,7 @@ use crate::layer::{Call, Layer};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::Spec;
+use crate::torch::Torch;
 use memfit_graph::OpError;
 
 /// A layer that keeps the shape and makes no variables.
@@ -75,6 +76,11 @@ impl Layer for Identity {
         }
         // An identity passes a structure on; the others are called on one tensor.
         Ok(inputs.iter().map(|s| call.seen(s)).collect())
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        run.finish(&x);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -8,6 +8,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 
@@ -74,6 +75,17 @@ impl Layer for LayerNormalization {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
     }
 
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        if self.rms_scaling {
+            return run.not_modelled();
+        }
+        let mut rows = x.shape.clone();
+        super::ones_at(&mut rows, &self.axis);
+        let y = run.layer_norm(&x, &rows, false);
+        run.finish(&y);
+    }
+
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let x = run.x_f32(0);
         let mut rows = run.shape(x).to_vec();
@@ -104,6 +116,14 @@ impl Layer for RmsNormalization {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        let mut rows = x.shape.clone();
+        super::ones_at(&mut rows, &self.axis);
+        let y = run.layer_norm(&x, &rows, true);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

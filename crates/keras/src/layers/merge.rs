@@ -8,6 +8,7 @@ use crate::layer::{Call, Layer};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::Spec;
+use crate::torch::Torch;
 use memfit_graph::{DType, Dim, OpError, Shape};
 
 /// What is made of two elements.
@@ -70,6 +71,26 @@ impl Layer for Merge {
             dtype = Some(dtype.map_or(seen, |d| d.promote(seen)));
         }
         Ok(vec![Spec::new(shape, dtype.unwrap_or(call.compute()))])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        if self.merging == Merging::ScaledAdd {
+            return run.not_modelled();
+        }
+        let mut y = run.x(0);
+        for i in 1..run.tensors() {
+            let next = run.x(i);
+            y = match self.merging {
+                Merging::Maximum => run.extremum("maximum", &y, &next),
+                Merging::Minimum => run.extremum("minimum", &y, &next),
+                Merging::Multiply => run.mul(&y, &next),
+                _ => run.add(&y, &next),
+            };
+        }
+        if self.merging == Merging::Average {
+            y = y.scale(run.l, "div");
+        }
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

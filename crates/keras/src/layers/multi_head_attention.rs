@@ -11,6 +11,8 @@ use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
+use memfit_graph::ops::Sdpa;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -141,6 +143,33 @@ impl Layer for MultiHeadAttention {
             outputs.push(call.output([batch, Dim::Known(self.num_heads), length.clone(), length]));
         }
         Ok(outputs)
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let at = |position, name| run.call.arguments.tensor(position, name);
+        let query = at(0, "query").unwrap_or(0);
+        let value = at(1, "value").unwrap_or(1.min(run.tensors().saturating_sub(1)));
+        let key = at(2, "key").unwrap_or(value);
+        let (x, width) = (run.x(query), if self.use_bias { 2 } else { 1 });
+        let scored = run.call.arguments.flag("return_attention_scores") == Some(true);
+        let masked = run.tensors() > 3 || at(3, "attention_mask").is_some();
+        let quantized = run.call.facts.policy.quantization.is_some();
+        if self.use_gate || x.rank() != 3 || scored || masked || quantized {
+            return run.not_modelled();
+        }
+        let (other, last) = (run.x(key), run.x(value));
+        let q = run.project(&x, 0, 1, self.use_bias);
+        let k = run.project(&other, width, 1, self.use_bias);
+        let v = run.project(&last, 2 * width, 1, self.use_bias);
+        let options = Sdpa {
+            causal: run.call.arguments.flag("use_causal_mask") == Some(true),
+            composed: self.dropout > 0.0,
+            ..Sdpa::default()
+        };
+        let drops = self.dropout > 0.0 && run.l.training;
+        let Some(y) = run.attend([&q, &k, &v], &options, drops) else { return run.not_modelled() };
+        let y = run.project(&y, 3 * width, 2, self.use_bias);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -8,6 +8,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spatial::{self, DataFormat, Padding, PerAxis, windowed};
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -150,6 +151,18 @@ impl Layer for Pooling {
         Ok(vec![call.seen(x).with(self.data_format.shape(x.dims()[0].clone(), sizes, channels))])
     }
 
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape());
+        let mut x = run.channels_first(&x, self.data_format);
+        let one = crate::spatial::one();
+        if self.padding == Padding::Same {
+            let strides = self.strides.as_ref().unwrap_or(&self.pool_size);
+            x = run.padded(&x, [&self.pool_size, strides, &one]);
+        }
+        let y = run.pool(&x, self.pool == Pool::Max, self.data_format, shape);
+        run.finish(&y);
+    }
+
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape(0));
         let name = match (self.pool, self.axes) {
@@ -168,6 +181,12 @@ impl Layer for GlobalPooling {
         let (x, channels) = pooled(inputs, self.axes, self.data_format)?;
         let ones = vec![Dim::Known(1); if self.keepdims { self.axes } else { 0 }];
         Ok(vec![call.seen(x).with(self.data_format.shape(x.dims()[0].clone(), ones, channels))])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape());
+        let y = if self.pool == Pool::Max { run.amax(&x, shape) } else { run.mean(&x, shape) };
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

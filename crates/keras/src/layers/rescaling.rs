@@ -7,6 +7,7 @@ use crate::layer::{Call, Layer};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 
 /// A product and a sum with constants.
@@ -20,6 +21,12 @@ pub const SPECS: &[LayerSpec] =
 impl Layer for Rescaling {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        let y = x.scale(run.l, "mul").scale(run.l, "add");
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

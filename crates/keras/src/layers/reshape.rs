@@ -7,6 +7,7 @@ use crate::layer::{Call, Layer};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -70,6 +71,11 @@ impl Layer for Reshape {
         Ok(vec![call.seen(x).with([x.dims()[0].clone()].into_iter().chain(dims))])
     }
 
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        run.finish(&x);
+    }
+
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape(0));
         let y = run.view("Reshape", x, shape);
@@ -88,6 +94,14 @@ impl Layer for Permute {
         Ok(vec![call.seen(x).with([x.dims()[0].clone()].into_iter().chain(dims))])
     }
 
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        let axis = |axis: &u64| usize::try_from(*axis).unwrap_or(usize::MAX);
+        let order: Vec<usize> = [0].into_iter().chain(self.dims.iter().map(axis)).collect();
+        let y = x.permute(run.l, &order);
+        run.finish(&y);
+    }
+
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape(0));
         let y = run.moved("Transpose", x, shape);
@@ -99,6 +113,13 @@ impl Layer for RepeatVector {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         let x = spec::input_of_rank(inputs, 0, 2)?;
         Ok(vec![call.seen(x).with([x.dims()[0].clone(), Dim::Known(self.n), x.dims()[1].clone()])])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape());
+        let y = x.reshape(run.l, &[shape[0], 1, shape[2]]).expand(run.l, shape);
+        let y = run.contiguous(&y);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

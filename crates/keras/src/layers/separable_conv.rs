@@ -8,6 +8,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::run::Run;
 use crate::spatial::Window;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 
@@ -57,6 +58,29 @@ impl Layer for SeparableConv {
         let x = self.window.input(inputs)?;
         let sizes = self.window.sizes(x)?;
         Ok(vec![call.output(self.window.shape(x, sizes, self.filters))])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, depthwise, pointwise, shape) = (run.x(0), run.weight(0), run.weight(1), run.out_shape());
+        let mut between = shape.to_vec();
+        let channel = self.window.data_format.channel_axis(shape.len());
+        let channels = x.shape.get(channel).copied().unwrap_or(1).saturating_mul(self.depth_multiplier);
+        between.get_mut(channel).into_iter().for_each(|d| *d = channels);
+        let each = run.convolve_depthwise(&x, &depthwise, &self.window, &between);
+        let one = crate::spatial::one;
+        let window = Window {
+            kernel_size: one(),
+            strides: one(),
+            dilation_rate: one(),
+            padding: crate::spatial::Padding::Valid,
+            ..self.window.clone()
+        };
+        let mut y = run.convolve(&each, &pointwise, &window, shape);
+        if self.use_bias {
+            y = run.add_bias(&y, 2, self.window.data_format);
+        }
+        let y = run.activate(&self.activation, &y);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

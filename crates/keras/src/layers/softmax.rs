@@ -7,6 +7,7 @@ use crate::layer::{Call, Layer};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 
@@ -27,6 +28,12 @@ impl Layer for Softmax {
         let x = spec::input(inputs, 0)?;
         self.axis.iter().try_for_each(|axis| x.axis(*axis).map(|_| ()))?;
         Ok(vec![call.seen(x)])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let x = run.x(0);
+        let y = run.softmax("_softmax", &x);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

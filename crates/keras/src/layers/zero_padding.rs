@@ -9,6 +9,7 @@ use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spatial::{DataFormat, PerAxis};
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -107,6 +108,19 @@ impl Layer for Border {
             y = y.replaced(axis, dim.offset(if self.adds { amount } else { -amount }));
         }
         Ok(vec![y])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (mut x, shape) = (run.x(0), run.out_shape());
+        if self.adds {
+            x = run.pad(&x, shape);
+        } else {
+            for (i, [begin, _]) in self.amounts.iter().enumerate() {
+                let axis = self.data_format.first_axis() + i;
+                x = x.narrow(run.l, axis, *begin, shape.get(axis).copied().unwrap_or(1));
+            }
+        }
+        run.finish(&x);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
