@@ -67,6 +67,7 @@ const CHECKS: &[Check] = &[
         let of = ["clippy", "--package", "memfit-validate", "--features", "wgpu,cuda", "--all-targets"];
         command(lint(cargo().args(of)))
     }),
+    ("cuda", || tests(&["--package", "memfit-validate", "--features", "cuda", "--lib", "cuda"])),
     ("doc", || {
         let mut doc = cargo();
         doc.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
