@@ -73,6 +73,10 @@ fn keys(card: &Device) -> impl Iterator<Item = String> {
 /// # Errors
 /// When no card, or more than one, is called so; the error names the nearest.
 pub fn find(text: &str) -> Result<&'static Device, LookupError> {
+    // An id as it stands needs no other name of the whole catalogue to be read.
+    if let Some(card) = catalogue().iter().find(|card| card.id == text) {
+        return Ok(card);
+    }
     let wanted = key(text);
     if !wanted.is_empty() {
         if let Some(card) = catalogue().iter().find(|card| keys(card).any(|k| k == wanted)) {
