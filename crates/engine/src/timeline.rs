@@ -115,6 +115,9 @@ pub struct Timeline {
     pub labels: Vec<Arc<str>>,
     /// By event.
     pub searches: Vec<Search>,
+    /// What takes the place of what when a step ends, by the storages' names in this step: a framework that makes new parameters
+    /// and leaves the old ones behind.
+    pub carried: Vec<(StorageId, StorageId)>,
     /// Scratch memory that a kernel can do without, in ascending order: where it can't be had, another plan runs.
     pub optional: Vec<StorageId>,
     /// By how much, in thousandths, the highest point may lie above this step's where the same kernels run in another order.

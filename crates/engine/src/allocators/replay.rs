@@ -71,11 +71,14 @@ pub struct ReplayOptions {
     /// optimizer's state in between, and reserved memory may grow by a third (VGG-16); in the third it may grow again, and it
     /// was not seen to in a fourth.
     pub steps: u32,
+    /// Whether the optimizer's state is there before the first step. By default it comes to life when the optimizer first runs, in
+    /// between the gradients.
+    pub state_first: bool,
 }
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        ReplayOptions { steps: 3 }
+        ReplayOptions { steps: 3, state_first: false }
     }
 }
 
@@ -87,8 +90,8 @@ pub fn replay(timeline: &Timeline, allocator: &mut dyn Allocator) -> Replay {
 /// The same, with options.
 ///
 /// In the first step the allocator meets what happens only then: searches for a kernel's plan ([`Timeline::searches`]), and the
-/// optimizer's state, which comes to life when the optimizer first runs, in between the gradients. What a step leaves alive
-/// besides its setup is freed when it ends: gradients, by `zero_grad`.
+/// optimizer's state. When a step ends, what it made in place of its setup stays ([`Timeline::carried`]); all else that it leaves
+/// alive is freed: gradients, by `zero_grad`.
 pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: ReplayOptions) -> Replay {
     let setup = timeline.setup_end();
     let mut run = Run { timeline, found: Replay::default(), blocks: vec![None; timeline.storages.len()] };
@@ -103,7 +106,11 @@ pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: 
         if let Some(lasts) = lasts.get_mut(event.storage.0 as usize) {
             *lasts = true;
         }
-        if options.steps > 0 && is_state(event) { later.push(index) } else { run.event(index, allocator) }
+        if options.steps > 0 && !options.state_first && is_state(event) {
+            later.push(index)
+        } else {
+            run.event(index, allocator)
+        }
     }
     for step in 0..options.steps {
         let before = allocator.driver_calls();
@@ -123,6 +130,9 @@ pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: 
             }
         }
         later.drain(..).for_each(|index| run.event(index, allocator));
+        for (old, new) in &timeline.carried {
+            run.blocks.swap(old.0 as usize, new.0 as usize);
+        }
         for (slot, _) in run.blocks.iter_mut().zip(&lasts).filter(|(_, lasts)| !**lasts) {
             if let Some(block) = slot.take() {
                 allocator.free(block);
@@ -264,6 +274,28 @@ mod tests {
         // The second step's first tensors share the segment of 56, to which one of 30 comes.
         assert_eq!((r.peak_reserved.event, r.peak_reserved.usage.reserved), (1, Bytes(86 * MIB)));
         assert_eq!(r.end, Usage { reserved: Bytes(86 * MIB), ..Usage::default() });
+    }
+
+    #[test]
+    fn what_takes_a_parameters_place_is_there_in_the_next_step() {
+        // A parameter of 10 MiB is left behind for a new one.
+        let mut t = timeline(&[('+', 10), ('+', 10), ('-', 0)]);
+        t.events[0].phase = Phase::Setup;
+        t.carried = vec![(StorageId(0), StorageId(1))];
+        let r = replay(&t, &mut ExactAllocator::new(512, None));
+        assert_eq!((r.peak_allocated.usage.allocated, r.end.allocated), (Bytes(20 * MIB), Bytes(10 * MIB)));
+    }
+
+    #[test]
+    fn state_that_is_there_first_is_held_by_the_first_forward() {
+        let mut t = timeline(&[('+', 20), ('+', 30), ('-', 1)]);
+        (t.events[0].phase, t.storages[0].category) = (Phase::Setup, Category::OptimizerState);
+        let peak = |state_first| {
+            let options = ReplayOptions { steps: 1, state_first };
+            let r = replay_with(&t, &mut ExactAllocator::new(512, None), options);
+            r.peak_allocated.usage.allocated
+        };
+        assert_eq!((peak(true), peak(false)), (Bytes(50 * MIB), Bytes(30 * MIB)));
     }
 
     #[test]

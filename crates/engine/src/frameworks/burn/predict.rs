@@ -5,7 +5,7 @@
 
 use super::program::Program;
 use super::simulate::{Backend, simulate};
-use crate::allocators::{CubeclConfig, CubeclPools, replay};
+use crate::allocators::{CubeclConfig, CubeclPools, ReplayOptions, replay_with};
 use crate::{EventKind, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
 
@@ -76,9 +76,11 @@ pub fn predict(program: &Program, backend: Backend) -> Prediction {
 }
 
 impl Prediction {
-    /// What cubecl's pools have taken from the driver after the step; None where they would not get it.
+    /// What cubecl's pools have taken from the driver after a few steps; None where they would not get it. The optimizer's state is
+    /// there before the first, as a program's sources are.
     pub fn reserved(&self, config: CubeclConfig) -> Option<Bytes> {
-        let replayed = replay(&self.timeline, &mut CubeclPools::new(config));
+        let options = ReplayOptions { state_first: true, ..ReplayOptions::default() };
+        let replayed = replay_with(&self.timeline, &mut CubeclPools::new(config), options);
         replayed.failure.is_none().then_some(replayed.peak_reserved.usage.reserved)
     }
 }

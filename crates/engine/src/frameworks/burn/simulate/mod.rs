@@ -113,6 +113,11 @@ pub(crate) fn simulate(program: &Program, backend: Backend) -> Simulated {
         drop(tape);
     }
     device.boundary();
+    let carried = program.sources.iter().zip(&storages).filter_map(|(source, old)| {
+        let new = values.get(&source.slot)?.tensor.buffer.id;
+        (new != *old).then_some((*old, new))
+    });
+    memory.borrow_mut().timeline.carried = carried.collect();
     // What is held between steps is not freed by the step.
     let Device { memory: held, .. } = device;
     drop(held);
