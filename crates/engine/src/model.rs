@@ -1,7 +1,9 @@
 //! A model made ready once, and estimated for any plan.
 
 use crate::devices::{Card, Device, context};
-use crate::frameworks::{burn, pytorch, tensorflow};
+#[cfg(feature = "burn")]
+use crate::frameworks::burn;
+use crate::frameworks::{pytorch, tensorflow};
 use crate::parallel::Split;
 use crate::parameters::Stored;
 use crate::{
@@ -280,7 +282,10 @@ fn run(
 ) -> Result<pytorch::Step, Vec<Problem>> {
     match plan.framework {
         Framework::Tensorflow => tensorflow::run(graph, structure, inferred, plan),
+        #[cfg(feature = "burn")]
         Framework::Burn => burn::run(graph, inferred, plan),
+        #[cfg(not(feature = "burn"))]
+        Framework::Burn => Err(vec![Problem::new("framework", "this build is without Burn's profile")]),
         Framework::Pytorch => pytorch::run(graph, structure, inferred, plan),
     }
 }

@@ -1,5 +1,6 @@
 //! One folder per framework profile: the rules by which it runs, keeps and frees.
 
+#[cfg(feature = "burn")]
 pub mod burn;
 pub mod pytorch;
 pub mod tensorflow;
