@@ -32,6 +32,7 @@ use std::sync::Arc;
 use tape::{Tape, TensorRef};
 use workspace::Kernels;
 
+#[cfg(feature = "burn")]
 pub(crate) use loss::choose as choose_loss;
 pub(crate) use names::names;
 pub(crate) use workspace::first_alike;
