@@ -5,6 +5,16 @@ use crate::spatial::{DataFormat, Padding, PerAxis, Window};
 use memfit_graph::ops::Traced;
 use memfit_graph::{Autocast, Call, DType, Grad, OutDtype, Place, Saved};
 
+/// A shape with its channels where PyTorch has them.
+fn shape_channels_first(shape: &[u64], format: DataFormat) -> Vec<u64> {
+    let mut made = shape.to_vec();
+    if format == DataFormat::ChannelsLast && made.len() > 2 {
+        let channels = made.remove(made.len() - 1);
+        made.insert(1, channels);
+    }
+    made
+}
+
 impl Torch<'_, '_> {
     /// An image with its channels before its sizes, contiguous.
     pub fn channels_first(&mut self, x: &Traced, format: DataFormat) -> Traced {
@@ -40,6 +50,17 @@ impl Torch<'_, '_> {
         if is_even { x.clone() } else { self.pad(x, &shape) }
     }
 
+    /// ATen's one function for all convolutions.
+    fn convolution(&mut self, x: &Traced, kernel: &Traced, shape: &[u64]) -> Traced {
+        let call = Call::new("convolution")
+            .autocast(Autocast::Lower)
+            .input(x.operand, Grad::New)
+            .input(kernel.operand, Grad::New)
+            .output(shape, OutDtype::Promoted, Place::New)
+            .saves([Saved::Input(0), Saved::Input(1)]);
+        Traced::of(self.l, call, shape, &[x, kernel])
+    }
+
     /// A convolution of tensor `x` with `kernel`, whose last axis are the output's channels.
     pub fn convolve(&mut self, x: &Traced, kernel: &Traced, window: &Window, shape: &[u64]) -> Traced {
         let last = window.data_format == DataFormat::ChannelsLast;
@@ -58,18 +79,8 @@ impl Torch<'_, '_> {
         if window.padding == Padding::Same {
             x = self.padded(&x, [&window.kernel_size, &window.strides, &window.dilation_rate]);
         }
-        let mut made = shape.to_vec();
-        if last && !converts && made.len() > 2 {
-            let channels = made.remove(made.len() - 1);
-            made.insert(1, channels);
-        }
-        let call = Call::new("convolution")
-            .autocast(Autocast::Lower)
-            .input(x.operand, Grad::New)
-            .input(kernel.operand, Grad::New)
-            .output(&made, OutDtype::Promoted, Place::New)
-            .saves([Saved::Input(0), Saved::Input(1)]);
-        let y = Traced::of(self.l, call, &made, &[&x, &kernel]);
+        let made = if converts { shape.to_vec() } else { shape_channels_first(shape, window.data_format) };
+        let y = self.convolution(&x, &kernel, &made);
         // In that layout the result is contiguous with its channels last.
         if converts { y } else { self.channels_back(&y, window.data_format) }
     }
@@ -100,11 +111,7 @@ impl Torch<'_, '_> {
         shape: &[u64],
     ) -> Traced {
         let x = self.channels_first(x, window.data_format);
-        let mut made = shape.to_vec();
-        if window.data_format == DataFormat::ChannelsLast && made.len() > 2 {
-            let channels = made.remove(made.len() - 1);
-            made.insert(1, channels);
-        }
+        let made = shape_channels_first(shape, window.data_format);
         let mut whole = made.clone();
         for (i, (dim, size)) in whole.iter_mut().zip(&x.shape).skip(2).enumerate() {
             let reach = window.kernel_size.at(i).saturating_sub(1).saturating_mul(window.dilation_rate.at(i));
@@ -114,13 +121,7 @@ impl Torch<'_, '_> {
                 .saturating_add(reach)
                 .saturating_add(1);
         }
-        let call = Call::new("convolution")
-            .autocast(Autocast::Lower)
-            .input(x.operand, Grad::New)
-            .input(kernel.operand, Grad::New)
-            .output(&whole, OutDtype::Promoted, Place::New)
-            .saves([Saved::Input(0), Saved::Input(1)]);
-        let mut y = Traced::of(self.l, call, &whole, &[&x, kernel]);
+        let mut y = self.convolution(&x, kernel, &whole);
         for (axis, size) in made.iter().enumerate().skip(2) {
             let more = y.shape.get(axis).and_then(|n| n.checked_sub(*size)).filter(|n| *n > 0);
             if let Some(more) = more {
@@ -145,11 +146,7 @@ impl Torch<'_, '_> {
 
     /// Pooling of an image: the calls of its channels-first copy. The largest are kept by their places, beside the input.
     pub fn pool(&mut self, x: &Traced, is_max: bool, format: DataFormat, shape: &[u64]) -> Traced {
-        let mut made = shape.to_vec();
-        if format == DataFormat::ChannelsLast && made.len() > 2 {
-            let channels = made.remove(made.len() - 1);
-            made.insert(1, channels);
-        }
+        let made = shape_channels_first(shape, format);
         let name = if is_max { "max_pool2d_with_indices" } else { "avg_pool2d" };
         let call = Call::new(name).input(x.operand, Grad::New).output(&made, OutDtype::Like(0), Place::New);
         let call = match is_max {
