@@ -17,11 +17,13 @@ pub enum Cause {
     ValidationBatch,
     PredictionBatch,
     CheckpointLoad,
+    Weights,
     OptimizerState,
     Leak,
     StepTooBig,
     HostMemory,
     SharedMemory,
+    Refused,
     Unknown,
 }
 
@@ -141,6 +143,7 @@ impl Cause {
                     "a smaller batch: model.predict(x, batch_size=…)",
                     "with torch.no_grad() around it",
                     "take outputs off the device as they come",
+                    "in a server of language models: fewer requests at once and a shorter context (max_num_seqs, max_model_len)",
                 ],
             ),
             Cause::CheckpointLoad => (
@@ -149,6 +152,15 @@ impl Cause {
                 &[
                     "torch.load(path, map_location=\"cpu\"), then load_state_dict",
                     "delete the checkpoint before training starts",
+                ],
+            ),
+            Cause::Weights => (
+                "weights-too-big",
+                "The weights do not fit the card",
+                &[
+                    "weights in fewer bits: quantised, or in half precision",
+                    "over several cards: tensor_parallel_size=…, device_map=\"auto\", FSDP",
+                    "memfit fit MODEL shows which cards hold it",
                 ],
             ),
             Cause::OptimizerState => (
@@ -191,6 +203,15 @@ impl Cause {
                 "Data loaders ran out of shared memory",
                 &["docker run --shm-size=8g, or --ipc=host", "fewer workers: num_workers=…"],
             ),
+            Cause::Refused => (
+                "refused-with-memory-free",
+                "The driver refused although the card had memory free",
+                &[
+                    "on Windows a larger paging file: what a process holds on the card counts there too",
+                    "look for a limit on the process: ulimit -v, the memory of its container, the part of a card that it was given",
+                    "start workers one after the other: another process may have given its memory back since",
+                ],
+            ),
             Cause::Unknown => (
                 "unknown",
                 "The log does not say why",
@@ -209,14 +230,7 @@ pub(crate) fn find(log: &Log) -> Vec<Finding> {
     if findings.is_empty()
         && let Some(failure) = log.failure()
     {
-        findings.push(Finding {
-            cause: Cause::Unknown,
-            confidence: Confidence::Certain,
-            explanation: "Memory could not be had, and no line gives numbers that tell whether the step was too big, memory was in \
-                pieces or something else held it."
-                .into(),
-            lines: vec![failure.line],
-        });
+        findings.push(rules::unknown(failure));
     }
     findings
 }

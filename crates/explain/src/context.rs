@@ -1,5 +1,7 @@
 //! What stood around a failure: the Python frames above it, the step it was at, the batch that the run was started with.
 
+mod runs;
+
 use memfit_engine::Phase;
 use regex_lite::Regex;
 use std::sync::OnceLock;
@@ -13,8 +15,10 @@ pub enum Run {
     Validation,
     /// Prediction, generation.
     Prediction,
-    /// Reading weights.
+    /// Reading a checkpoint.
     Loading,
+    /// Making a model's weights on the device, read or not.
+    Weights,
     /// Moving a model to the device.
     Building,
 }
@@ -80,6 +84,15 @@ pub(crate) const READINGS: &[&str] = &[
 /// What a traceback begins with.
 const TRACEBACK: &str = "Traceback (most recent call last)";
 
+/// Bytes from the beginning of a traceback to the message that it ends in, at most.
+const REACH: usize = 40_000;
+
+/// Whether a traceback leads to what stands below `text`.
+pub(crate) fn is_traced(text: &[u8]) -> bool {
+    let near = &text[text.len().saturating_sub(REACH)..];
+    memchr::memmem::rfind(near, TRACEBACK.as_bytes()).is_some()
+}
+
 /// A message that a logger wrote as a string of JSON, which holds the lines of a traceback.
 fn unescaped(line: &str) -> String {
     line.replace("\\n", "\n").replace("\\\"", "\"")
@@ -107,51 +120,43 @@ impl Context {
         let logged = unescaped(line);
         let traceback = [logged.as_str(), text].into_iter().find_map(|t| Some(&t[t.rfind(TRACEBACK)?..]));
         let traceback = traceback.unwrap_or_default();
+        let mut script = None;
         // A failure far below a traceback is not what it led to.
-        if traceback.len() < 40_000 {
-            for found in frame().captures_iter(traceback) {
-                let file = found.get(1).or(found.get(2)).map_or("", |file| file.as_str());
-                context.frame(file, &found[3]);
-            }
-            for found in traceback.lines() {
-                if found.trim_start().starts_with("at::") || found.contains("optimizer.step(") {
-                    context.words(found);
+        if traceback.len() < REACH {
+            // From the outside to the inside: what stands further in is what asked.
+            for row in traceback.lines() {
+                for found in frame().captures_iter(row) {
+                    let file = found.get(1).or(found.get(2)).map_or("", |file| file.as_str());
+                    if context.frames.is_empty() {
+                        script = runs::of_script(file);
+                    }
+                    context.frame(file, &found[3]);
                 }
-                context.code(found.trim_start());
+                if row.trim_start().starts_with("at::") || row.contains("optimizer.step(") {
+                    context.words(row);
+                }
+                context.code(row.trim_start());
             }
         }
         context.words(line);
+        context.run = context.run.or(script);
         context
     }
 
     fn frame(&mut self, file: &str, function: &str) {
         self.frames.push(function.to_owned());
-        let lower = function.to_ascii_lowercase();
-        let any = |words: &[&str]| words.iter().any(|w| lower.contains(w));
-        if any(&["predict", "generate", "infer"]) {
-            self.run = Some(Run::Prediction);
-        } else if any(&["validat", "evaluat", "test_step", "test_function", "test_epoch", "eval_step"])
-            || lower == "eval"
-            || lower == "test"
-        {
-            self.run = Some(Run::Validation);
-        } else if any(&["load_state_dict", "load_checkpoint", "_load", "load_weights", "from_pretrained"])
-            || lower == "load"
-        {
-            self.run = Some(Run::Loading);
-        } else if self.run.is_none() && any(&["train", "fit"]) {
-            self.run = Some(Run::Training);
-        }
-        if lower == "_apply" || lower == "cuda" && file.contains("module") {
-            self.run = self.run.filter(|r| *r == Run::Loading).or(Some(Run::Building));
-        }
+        let file = file.replace('\\', "/");
+        let name = function.rsplit('.').next().unwrap_or(function).to_ascii_lowercase();
+        self.run = runs::after(self.run, &file, &name);
+        let has = |word: &str| name.contains(word);
         if file.contains("/optim/") && self.pass != Some(Phase::Backward) {
             self.pass = Some(Phase::OptimizerStep);
-        } else if any(&["backward"]) || file.contains("autograd/__init__") {
+        } else if has("backward") || file.contains("autograd/__init__") {
             self.pass = Some(Phase::Backward);
-        } else if any(&["forward", "_call_impl"]) && self.pass.is_none() {
+        } else if (has("forward") || has("_call_impl")) && self.pass != Some(Phase::Backward) {
+            // An optimizer that is given the whole step as a function runs forward inside of its own step.
             self.pass = Some(Phase::Forward);
-        } else if any(&["apply_gradients", "apply_grad", "update_step"]) {
+        } else if ["apply_gradients", "apply_grad", "update_step"].iter().any(|word| has(word)) {
             self.pass = Some(Phase::OptimizerStep);
         }
     }
@@ -194,8 +199,11 @@ impl Context {
         }
         if has("test_function") {
             self.run = Some(Run::Validation);
-        } else if has("predict_function") {
+        } else if has("predict_function") || has("warming up sampler") {
             self.run = Some(Run::Prediction);
+        } else if has("error loading model") || has("failed to load model") {
+            // llama.cpp, and what is built on it.
+            self.run = Some(Run::Weights);
         } else if self.run.is_none() && has("train_function") {
             self.run = Some(Run::Training);
         }
@@ -204,7 +212,9 @@ impl Context {
 
 /// Whether a line after the failure tells what the program was doing.
 pub(crate) fn tells(line: &str) -> bool {
-    ["_function", "{{node ", "[[node ", "Operator: op_name"].iter().any(|word| line.contains(word))
+    ["_function", "{{node ", "[[node ", "Operator: op_name", "load model", "loading model"]
+        .iter()
+        .any(|word| line.contains(word))
 }
 
 #[cfg(test)]

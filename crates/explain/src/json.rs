@@ -66,6 +66,7 @@ pub fn json(log: &Log, beside: Option<&Beside>) -> String {
         Run::Validation => "validation",
         Run::Prediction => "prediction",
         Run::Loading => "loading",
+        Run::Weights => "weights",
         Run::Building => "building",
     });
     let value = json!({

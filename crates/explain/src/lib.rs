@@ -62,7 +62,10 @@ impl Log {
     /// The first message that says that an allocation failed; where the run survived a failure and died of another, that
     /// other's first. A heading without numbers gives way to the message below it that has them.
     pub fn failure(&self) -> Option<&Message> {
-        let failed = |m: &&Message| m.kind.is_failure();
+        // A library that cannot start on a device where something else is wrong tells nothing of memory.
+        let faulty = self.messages.iter().any(|m| m.kind == Kind::OtherFault);
+        let failed =
+            |m: &&Message| m.kind.is_failure() && !(faulty && m.kind == Kind::Start && m.family == "library");
         let first = self.messages.iter().skip(self.survived).find(failed);
         let first = first.or_else(|| self.messages.iter().find(failed))?;
         let device = |m: &&Message| matches!(m.kind, Kind::DeviceAllocation | Kind::Driver);

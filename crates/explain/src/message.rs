@@ -21,12 +21,14 @@ pub enum Kind {
     Retry,
     /// A framework says how much it took or found at its start.
     Taken,
+    /// Something else is wrong, after which libraries fail in the words of want of memory.
+    OtherFault,
 }
 
 impl Kind {
     /// Whether it says that something failed.
     pub fn is_failure(self) -> bool {
-        !matches!(self, Kind::Retry | Kind::Taken)
+        !matches!(self, Kind::Retry | Kind::Taken | Kind::OtherFault)
     }
 
     /// As JSON writes it.
@@ -40,12 +42,17 @@ impl Kind {
             Kind::SharedMemory => "shared-memory",
             Kind::Retry => "retry",
             Kind::Taken => "taken",
+            Kind::OtherFault => "other-fault",
         }
     }
 }
 
 /// The detail of a driver's refusal that an allocator of a framework passed on.
 pub(crate) const ALLOCATOR: &str = "the allocator";
+
+/// The details of what vLLM says where the cache of attention does not fit beside the weights.
+pub(crate) const NO_ROOM: &str = "vLLM: the weights leave no room for the cache";
+pub(crate) const ONE_REQUEST: &str = "vLLM: one request's cache does not fit beside the weights";
 
 /// Another process on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,6 +108,8 @@ struct Scan {
     resumes: bool,
     /// What stood before the failure, its own line, and what told more of it below.
     before: Vec<u8>,
+    /// Whether that holds a traceback.
+    traced: bool,
     first: String,
     telling: Vec<String>,
     /// Whether the last line had no end yet.
@@ -135,6 +137,7 @@ impl Scan {
             deferred: None,
             resumes: false,
             before: Vec::new(),
+            traced: false,
             first: String::new(),
             telling: Vec::new(),
             open: false,
@@ -308,17 +311,23 @@ impl Scan {
             } else if another {
                 self.log.messages.truncate(self.log.survived);
             }
+            let before = &bytes[start.saturating_sub(BEHIND)..start];
             if another || !self.failed {
                 self.episode += u32::from(another);
-                self.before = bytes[start.saturating_sub(BEHIND)..start].to_vec();
+                self.before = before.to_vec();
                 line.clone_into(&mut self.first);
                 self.telling.clear();
+                self.traced = context::is_traced(before);
+            } else if !self.traced && context::is_traced(before) {
+                // A warning came first, and the exception after it.
+                self.before.extend(before);
+                self.traced = true;
             }
             self.failed = true;
             self.resumes = false;
             self.failed_again();
         }
-        self.watching |= message.kind != Kind::Taken;
+        self.watching |= failure || message.kind == Kind::Retry;
         let survived = self.log.survived;
         let messages = &mut self.log.messages;
         let same = messages.iter().skip(survived).position(|m| m.repeats(&message)).map(|n| n + survived);

@@ -78,8 +78,11 @@ pub(crate) fn numbers(line: &[u8]) -> u64 {
         place += 1;
         let number: u64 = match &rest[..digits] {
             b"2" => 2,
+            b"7" => 7,
             b"9" => 9,
+            b"135" => 135,
             b"137" => 137,
+            b"247" => 247,
             _ => 0,
         };
         if number > 0 {

@@ -46,7 +46,8 @@ pub fn text(log: &Log, beside: Option<&Beside>, width: usize) -> String {
 
 /// Whether the log shows an end that want of memory is but one reason for: a signal, a library that did not start.
 fn only_possible(log: &Log) -> bool {
-    let told = log.failure().is_some_and(|m| matches!(m.kind, Kind::Start | Kind::HostKill));
+    let told =
+        log.failure().is_some_and(|m| matches!(m.kind, Kind::Start | Kind::HostKill | Kind::SharedMemory));
     told && log.findings().iter().all(|f| f.confidence == Confidence::Possible)
 }
 

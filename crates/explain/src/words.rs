@@ -32,9 +32,6 @@ const PIECES: &[&str] = &[
     "bad_alloc",
     "Killed",
     "killed",
-    "code 137",
-    "status 137",
-    ": -9",
     "signal 9",
     "SIGKILL",
     "error 2",
@@ -57,8 +54,13 @@ const PIECES: &[&str] = &[
     "ging file",
     "buffer size",
     "rror 137",
-    "code = -9",
     "on startup is",
+    "xit",
+    "zero code",
+    "SIGBUS",
+    "Assertion `",
+    "CuDNN lib",
+    "cublas runtime",
 ];
 
 /// What a line may be.
@@ -118,20 +120,8 @@ const ENDS: [&str; 8] = [
 ];
 
 /// What stands before the number of a needle that has one. Lines of one shape with one of these may differ in what they say.
-const NUMBERS: [&str; 12] = [
-    "exit code ",
-    "with code ",
-    "exit status ",
-    "exitcode",
-    "signal ",
-    "error ",
-    "ailure ",
-    "error=",
-    "rror ",
-    "code = ",
-    "SIGKILL",
-    "(2 vs",
-];
+const NUMBERS: [&str; 9] =
+    ["xit", "zero code", "signal ", "error ", "ailure ", "error=", "rror ", "SIGKILL", "(2 vs"];
 
 /// Finds lines and judges them.
 pub(crate) struct Words {

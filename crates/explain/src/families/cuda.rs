@@ -14,12 +14,13 @@
 //! | `Check failed: error == cudaSuccess (2 vs. 0)  out of memory`, `CUDA Error: out of memory` | Caffe 1.0, Darknet of 2018 |
 //! | `No available memory for the cache blocks`, `Free memory on device (N/N) on startup`, `N KV cache is needed, which is larger than` | vLLM 0.2 to 0.11 |
 //! | `There is not enough GPU video memory available!` | torch-directml 0.1 to 0.2 |
+//! | `Device(id:N) memory isn't enough and alloc failed` | MindSpore 1 and 2 |
 //! | `CUDA failed with error out of memory`; `cuda failed with error 2 out of memory` | CTranslate2 2 to 4; spconv 2 (tensorview) |
 //! | `Error out of memory at line N in file …` | bitsandbytes 0.35 to 0.45, csrc/ops.cuh |
 //! | `ErrorOutOfDeviceMemory` | Vulkan-Hpp, as ggml-vulkan prints it |
 
 use super::{Family, is_talk};
-use crate::message::{Kind, Message};
+use crate::message::{Kind, Message, NO_ROOM, ONE_REQUEST};
 use crate::size::{after, before, count_after, size};
 use memfit_graph::Bytes;
 
@@ -54,6 +55,7 @@ pub(super) const FAMILY: Family = Family {
         "Invalid buffer size:",
         "KV cache is needed, which is larger than the available KV cache memory",
         "There is not enough GPU video memory available",
+        "memory isn't enough and alloc failed",
         "failed with error out of memory",
         "failed with error 2 out of memory",
         "Error out of memory at line",
@@ -64,102 +66,150 @@ pub(super) const FAMILY: Family = Family {
     names: &["cuda"],
 };
 
-fn parse(line: &str) -> Option<Message> {
-    let has = |needle: &str| line.contains(needle);
-    let mut message = Message::new("cuda", Kind::Driver);
-    if has("Failed to allocate memory for requested buffer of size") {
-        message.kind = Kind::DeviceAllocation;
-        message.requested = count_after(line, "buffer of size");
-        message.detail = Some("ONNX Runtime".into());
-        return Some(message);
-    }
-    if has("Out of memory allocating") {
-        message.kind = Kind::DeviceAllocation;
-        message.requested = after(line, "Out of memory allocating");
-        message.allocated = after(line, "allocated so far:");
-        message.detail = Some("CuPy".into());
-        return Some(message);
-    }
-    if has("is smaller than requested bytes of") {
-        message.kind = Kind::DeviceAllocation;
-        message.requested = count_after(line, "requested bytes of");
-        message.free = count_after(line, "Available memory of");
-        message.detail = Some("ONNX Runtime".into());
-        return Some(message);
-    }
-    if has("Out of memory error on GPU") {
-        message.kind = Kind::DeviceAllocation;
-        message.requested = after(line, "Cannot allocate");
-        message.free = after(line, "available memory is only");
-        message.allocated = before(line, "memory has been allocated");
-        message.capacity = message.allocated.zip(message.free).map(|(held, free)| held + free);
-        message.detail = Some("PaddlePaddle".into());
-        return Some(message);
-    }
-    if has("Out of GPU memory trying to allocate") {
-        message.kind = Kind::DeviceAllocation;
-        message.requested = after(line, "trying to allocate");
-        message.detail = Some("CUDA.jl".into());
-        return Some(message);
-    }
-    if has("Requested amount of GPU memory (") {
-        message.kind = Kind::DeviceAllocation;
-        message.requested = count_after(line, "GPU memory (");
-        message.detail = Some("TensorRT".into());
-        return has("could not be allocated").then_some(message);
-    }
-    // vLLM: vllm/v1/worker and vllm/worker/worker.py.
-    if has("on startup is less than desired GPU memory") {
-        message.kind = Kind::DeviceAllocation;
-        message.free = line.split("on device").nth(1).and_then(|rest| {
-            let (free, whole) = rest.split_once('(')?.1.split_once('/')?;
-            message.capacity = size(whole);
-            size(free).or_else(|| size(&format!("{free} GiB")))
-        });
-        message.in_use = Some(Bytes::ZERO);
-        message.detail = Some("vLLM".into());
-        return Some(message);
-    }
-    if has("No available memory for the cache blocks") {
-        message.kind = Kind::DeviceAllocation;
-        message.detail = Some("vLLM: the weights leave no room for the cache".into());
-        return (!is_talk(line)).then_some(message);
-    }
-    if has("KV cache is needed, which is larger than the available KV cache memory") {
-        message.kind = Kind::DeviceAllocation;
-        message.requested = before(line, "KV cache is needed");
-        message.free = after(line, "available KV cache memory (");
-        message.detail = Some("vLLM: one request's cache does not fit beside the weights".into());
-        return Some(message);
-    }
-    if has("There is not enough GPU video memory available") {
-        message.kind = Kind::DeviceAllocation;
-        message.requested = count_after(line, "Could not allocate tensor with");
-        message.detail = Some("DirectML".into());
-        return (!is_talk(line)).then_some(message);
-    }
+/// A wording with numbers of its own.
+struct Wording {
+    /// What stands in the line.
+    needle: &'static str,
+    /// What the program calls itself, or what the message means.
+    detail: &'static str,
+    /// Takes the numbers; `false` where the line is of something else.
+    take: fn(&str, &mut Message) -> bool,
+}
+
+const WORDINGS: &[Wording] = &[
+    Wording {
+        needle: "Failed to allocate memory for requested buffer of size",
+        detail: "ONNX Runtime",
+        take: |line, m| {
+            m.requested = count_after(line, "buffer of size");
+            true
+        },
+    },
+    Wording {
+        needle: "Out of memory allocating",
+        detail: "CuPy",
+        take: |line, m| {
+            m.requested = after(line, "Out of memory allocating");
+            m.allocated = after(line, "allocated so far:");
+            true
+        },
+    },
+    Wording {
+        needle: "is smaller than requested bytes of",
+        detail: "ONNX Runtime",
+        take: |line, m| {
+            m.requested = count_after(line, "requested bytes of");
+            m.free = count_after(line, "Available memory of");
+            true
+        },
+    },
+    Wording {
+        needle: "Out of memory error on GPU",
+        detail: "PaddlePaddle",
+        take: |line, m| {
+            m.requested = after(line, "Cannot allocate");
+            m.free = after(line, "available memory is only");
+            m.allocated = before(line, "memory has been allocated");
+            m.capacity = m.allocated.zip(m.free).map(|(held, free)| held + free);
+            true
+        },
+    },
+    Wording {
+        needle: "Out of GPU memory trying to allocate",
+        detail: "CUDA.jl",
+        take: |line, m| {
+            m.requested = after(line, "trying to allocate");
+            true
+        },
+    },
+    Wording {
+        needle: "Requested amount of GPU memory (",
+        detail: "TensorRT",
+        take: |line, m| {
+            m.requested = count_after(line, "GPU memory (");
+            line.contains("could not be allocated")
+        },
+    },
+    // vllm/v1/worker and vllm/worker/worker.py.
+    Wording {
+        needle: "on startup is less than desired GPU memory",
+        detail: "vLLM",
+        take: |line, m| {
+            m.free = line.split("on device").nth(1).and_then(|rest| {
+                let (free, whole) = rest.split_once('(')?.1.split_once('/')?;
+                m.capacity = size(whole);
+                size(free).or_else(|| size(&format!("{free} GiB")))
+            });
+            m.in_use = Some(Bytes::ZERO);
+            true
+        },
+    },
+    Wording {
+        needle: "No available memory for the cache blocks",
+        detail: NO_ROOM,
+        take: |line, _| !is_talk(line),
+    },
+    Wording {
+        needle: "KV cache is needed, which is larger than the available KV cache memory",
+        detail: ONE_REQUEST,
+        take: |line, m| {
+            m.requested = before(line, "KV cache is needed");
+            m.free = after(line, "available KV cache memory (");
+            true
+        },
+    },
+    Wording {
+        needle: "There is not enough GPU video memory available",
+        detail: "DirectML",
+        take: |line, m| {
+            m.requested = count_after(line, "Could not allocate tensor with");
+            !is_talk(line)
+        },
+    },
+    Wording {
+        needle: "memory isn't enough and alloc failed",
+        detail: "MindSpore",
+        take: |line, m| {
+            m.requested = after(line, "alloc size:");
+            true
+        },
+    },
     // Metal refuses a buffer that is longer than `maxBufferLength`, whatever is free (ATen/mps/MPSAllocator.mm).
-    if has("Invalid buffer size:") {
-        message.family = "pytorch";
-        message.kind = Kind::DeviceAllocation;
-        message.requested = after(line, "Invalid buffer size:");
-        message.detail = Some("larger than a buffer may be".into());
-        return message.requested.is_some().then_some(message);
+    Wording {
+        needle: "Invalid buffer size:",
+        detail: "larger than a buffer may be",
+        take: |line, m| {
+            m.family = "pytorch";
+            m.requested = after(line, "Invalid buffer size:");
+            m.requested.is_some()
+        },
+    },
+];
+
+/// The driver's calls that make a context.
+const STARTS: [&str; 5] =
+    ["cuCtxCreate", "cuInit", "cuDevicePrimaryCtxRetain", "cudaSetDevice", "cudaGetDevice"];
+
+fn parse(line: &str) -> Option<Message> {
+    if let Some(wording) = WORDINGS.iter().find(|wording| line.contains(wording.needle)) {
+        let mut message = Message::new("cuda", Kind::DeviceAllocation);
+        message.detail = Some(wording.detail.into());
+        return (wording.take)(line, &mut message).then_some(message);
     }
-    if has("cudaSuccess (2 vs. 0)") && !has("out of memory") {
+    let has = |needle: &str| line.contains(needle);
+    // Statuses by number: others than 2 speak of something else.
+    if (has("cudaSuccess (2 vs. 0)") || has("CUDA error 2")) && !has("out of memory") {
         return None;
     }
+    let mut message = Message::new("cuda", Kind::Driver);
     if has("cudaMalloc failed: out of memory") {
         message.requested = after(line, "allocating");
         return Some(message);
     }
-    if has("CUDA error 2") && !has("out of memory") || is_talk(line) {
+    if is_talk(line) {
         return None;
     }
-    if ["cuCtxCreate", "cuInit", "cuDevicePrimaryCtxRetain", "cudaSetDevice", "cudaGetDevice"]
-        .iter()
-        .any(|f| has(f))
-    {
+    if STARTS.iter().any(|call| has(call)) {
         message.kind = Kind::Start;
     }
     Some(message)

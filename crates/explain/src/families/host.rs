@@ -7,9 +7,9 @@
 //! | `Memory cgroup out of memory: Killed process` | the same, for a control group |
 //! | `oom-kill event(s) in step`, `oom_kill event in StepId=`, `task 0: Out Of Memory`, `OUT_OF_MEMORY` | Slurm 18.08 to 24.05, src/slurmd/slurmstepd, srun |
 //! | `TERM_MEMLIMIT`; `PBS: job killed: mem` | LSF 10.1; OpenPBS 23 |
-//! | `OOMKilled`, `exited with code 137` | Kubernetes 1.20 to 1.31, Docker Compose 1 and 2 |
+//! | `OOMKilled`, `Exit Code: 137`, `exited with code 137` | Kubernetes 1.20 to 1.31, Docker Compose 1 and 2 |
 //! | `running low on memory` | Ray 2.2 to 2.40 |
-//! | `exitcode: -9`, `Signal 9 (SIGKILL)`; `exits with return code = -9` | PyTorch 1.9 to 2.8, torch/distributed/elastic; DeepSpeed 0.3 to 0.16 |
+//! | `exitcode: -9`, `Signal 9 (SIGKILL)`, `Signal 7 (SIGBUS)`; `exits with return code = -9` | PyTorch 1.9 to 2.8, torch/distributed/elastic; DeepSpeed 0.3 to 0.16 |
 //! | `DefaultCPUAllocator: … you tried to allocate N bytes` | PyTorch 1.0 to 2.8, c10/core/impl/alloc_cpu.cpp |
 //! | `is killed by signal`, `out of shared memory`, `unable to mmap N bytes from file </torch_…>` | PyTorch 0.4 to 2.8, torch/utils/data/_utils/signal_handling.py, aten/src/ATen/MapAllocator.cpp |
 //! | `Unable to allocate N for an array with shape` | NumPy 1.18 to 2.3, numpy/_core/_exceptions.py; without N in 1.17 |
@@ -18,10 +18,11 @@
 //! | `killed due to memory pressure (OOM)` | Ray 2.2 to 2.40, src/ray/raylet/node_manager.cc |
 //! | `The node was low on resource: memory` | Kubernetes 1.11 to 1.31, pkg/kubelet/eviction/helpers.go |
 //! | `Container killed due to memory usage`; `has gone over memory limit of` | Amazon ECS and Batch; HTCondor 8 to 23, condor_starter |
+//! | `Container killed by YARN for exceeding memory limits`; `C error: out of memory` | Spark 1.3 to 3.5; pandas 0.19 to 2.3 |
 //! | `Killed … due to memory pressure for` | systemd 248 to 257, src/oom/oomd-manager.c |
 //! | `SIGKILL(-9)`; `memory allocation of N bytes failed` | joblib 0.12 to 1.4 (loky); Rust 1, library/std/src/alloc.rs |
 
-use super::{Family, is_talk};
+use super::{Family, exits, is_talk};
 use crate::message::{Kind, Message};
 use crate::size::{after, count_after};
 use memfit_graph::Bytes;
@@ -39,15 +40,13 @@ pub(super) const FAMILY: Family = Family {
         "oom_kill",
         "OOMKilled",
         "Killed",
-        "exit code 137",
-        "exited with code 137",
-        "exit status 137",
+        "xit",
+        "non-zero code",
+        "SIGBUS",
         "OOM killer",
         "TERM_MEMLIMIT",
         "PBS: job killed: mem",
         "earlyoom",
-        "exitcode: -9",
-        "exitcode  : -9",
         "SIGKILL",
         "signal 9",
         "Exceeded job memory limit",
@@ -66,7 +65,6 @@ pub(super) const FAMILY: Family = Family {
         "zsh: killed",
         "] Error 137",
         "Signals.SIGKILL: 9",
-        "return code = -9",
         "The paging file is too small",
         "low on resource: memory",
         "killed due to memory pressure (OOM)",
@@ -74,6 +72,8 @@ pub(super) const FAMILY: Family = Family {
         "tried to allocate more memory than is available",
         "Container killed due to memory usage",
         "memory limit of",
+        "killed by YARN for exceeding memory limits",
+        "C error: out of memory",
         "memory allocation of",
         "SIGKILL(-9)",
         "creating shared memory segment",
@@ -161,6 +161,12 @@ fn parse(line: &str) -> Option<Message> {
     if has("low on resource: memory") {
         return new(Kind::HostKill, "Kubernetes, since its node had none left");
     }
+    if has("Container killed by YARN for exceeding memory limits") {
+        return new(Kind::HostKill, "YARN");
+    }
+    if has("Error tokenizing data. C error: out of memory") {
+        return new(Kind::HostAllocation, "pandas");
+    }
     if has("Container killed due to memory usage") {
         return new(Kind::HostKill, "the service that runs the container");
     }
@@ -179,24 +185,24 @@ fn parse(line: &str) -> Option<Message> {
     if has("java.lang.OutOfMemoryError") && !is_talk(line) {
         return new(Kind::HostAllocation, "the Java heap");
     }
-    let trimmed = line.trim_end();
+    // In a page of a forum it stands in bold.
+    let trimmed = line.trim_end().trim_matches('*');
     // A shell's `Killed`, alone or after the line and the process.
     let shell = trimmed == "Killed"
         || trimmed.starts_with("zsh: killed ")
         || trimmed.split("Killed").next().is_some_and(|head| trimmed.len() > head.len() && shell_job(head));
-    let signal = has("exit code 137")
-        || has("exited with code 137")
-        || has("exit status 137")
-        || has("exitcode: -9")
-        || has("exitcode  : -9")
+    let ended = exits::signal(line);
+    let signal = ended == Some(9)
         || has("Signal 9 (SIGKILL)")
         || has("terminated by signal SIGKILL")
         || has("Signals.SIGKILL: 9")
         || has("SIGKILL(-9)")
-        || has("return code = -9")
         || has("*** [") && has("] Error 137");
     if shell || signal && !is_talk(line) {
         return new(Kind::HostKill, "signal 9");
+    }
+    if (ended == Some(7) || has("Signal 7 (SIGBUS)")) && !is_talk(line) {
+        return new(Kind::SharedMemory, "signal 7");
     }
     let raised = ["std::bad_alloc", "Cannot allocate memory"].iter().any(|words| {
         let told = ["what():", "Error", "error", ": Cannot allocate memory"];

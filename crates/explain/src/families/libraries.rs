@@ -1,7 +1,11 @@
 //! Libraries that cannot make their handle: cuBLAS, cuDNN, cuSOLVER, cuFFT, NCCL. `ALLOC_FAILED` is want of memory in so many
 //! words; `NOT_INITIALIZED` and `INTERNAL_ERROR` of a first call mostly are, since the handle is made when the framework has
 //! taken the card (PyTorch 1.0 to 2.8: ATen/cuda/Exceptions.h; TensorFlow 1.0 to 2.19: stream_executor/cuda/cuda_dnn.cc,
-//! cuda_blas.cc; NCCL 2.4 to 2.27: `Cuda failure 2 'out of memory'`, src/include/checks.h; rocBLAS and MIOpen of ROCm 4 to 6).
+//! cuda_blas.cc; NCCL 2.4 to 2.27: `Cuda failure 2 'out of memory'`, src/include/checks.h; rocBLAS and MIOpen of ROCm 4 to 6;
+//! PyTorch 0.4 to 1.4: `cublas runtime error : library not initialized`, THC/THCBlas.cu).
+//!
+//! After an assertion that failed in a kernel (`block: [0,0,0], thread: [1,0,0] Assertion … failed.`, an index out of its table) all
+//! that follows on the device fails, and a cuDNN older than the one TensorFlow was built with cannot start either.
 
 use super::{Family, is_talk};
 use crate::message::{Kind, Message};
@@ -19,6 +23,9 @@ pub(super) const FAMILY: Family = Family {
         "rocblas_status_memory_error",
         "miopenStatusAllocFailed",
         "was unable to find an engine to execute this computation",
+        "cublas runtime error : ",
+        "Assertion `",
+        "Loaded runtime CuDNN library: ",
     ],
     parse,
     follow,
@@ -34,7 +41,11 @@ fn follow(m: &mut Message, line: &str) {
 }
 
 fn parse(line: &str) -> Option<Message> {
-    if is_talk(line) {
+    let asserted = line.contains("Assertion `") && line.contains("thread: [");
+    if asserted || line.contains("Loaded runtime CuDNN library: ") && line.contains("compiled with") {
+        return Some(Message::new("library", Kind::OtherFault));
+    }
+    if is_talk(line) || line.contains("Assertion `") {
         return None;
     }
     let status: Option<String> =
@@ -44,6 +55,11 @@ fn parse(line: &str) -> Option<Message> {
         });
     let status = match status {
         Some(status) => status,
+        None if line.contains("cublas runtime error : library not init") => {
+            "CUBLAS_STATUS_NOT_INITIALIZED".into()
+        }
+        None if line.contains("cublas runtime error : resource alloc") => "CUBLAS_STATUS_ALLOC_FAILED".into(),
+        None if line.contains("cublas runtime error : ") => return None,
         None if line.contains("CUFFT_ALLOC_FAILED") => "CUFFT_ALLOC_FAILED".into(),
         None if line.contains("out of memory'") => "NCCL out of memory".into(),
         None if line.contains("cuDNN failed to initialize") => "CUDNN_STATUS_NOT_INITIALIZED".into(),

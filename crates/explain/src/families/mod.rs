@@ -4,6 +4,7 @@
 //! wordings come before the general ones.
 
 mod cuda;
+mod exits;
 mod host;
 mod libraries;
 mod pytorch;
@@ -83,6 +84,8 @@ fn is_talk(line: &str) -> bool {
         "will retry on",
         "on oom",
         "catch",
+        " means ",
+        " indicates ",
     ];
     code.iter().any(|c| lower.starts_with(c)) || words.iter().any(|w| lower.contains(w))
 }

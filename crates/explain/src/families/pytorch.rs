@@ -17,6 +17,7 @@ pub(super) const FAMILY: Family = Family {
     needles: &[
         "out of memory. Tried to allocate",
         "would exceed allowed memory. (out of memory)",
+        "CUDA out of memory occurred when",
         "backend out of memory (",
         "cuda runtime error (2)",
         "error=2 : out of memory",
@@ -38,6 +39,10 @@ fn parse(line: &str) -> Option<Message> {
     }
     if line.contains("backend out of memory (") {
         return Some(metal(line));
+    }
+    // vLLM raises it from the allocator's own (vllm/v1/worker/gpu_model_runner.py).
+    if line.contains("CUDA out of memory occurred when") {
+        return (!is_talk(line)).then(|| Message::new("pytorch", Kind::DeviceAllocation));
     }
     if line.contains("would exceed allowed memory. (out of memory)") {
         let mut message = Message::new("pytorch", Kind::DeviceAllocation);
@@ -110,11 +115,10 @@ fn metal(line: &str) -> Message {
     let mut message = Message::new("pytorch", Kind::DeviceAllocation);
     message.detail = Some("MPS".into());
     message.allocated = after(line, "MPS allocated:");
-    message.others = after(line, "other allocations:")
-        .map(|bytes| Process { pid: 0, bytes })
-        .into_iter()
-        .filter(|p| p.bytes.0 > 0)
-        .collect();
+    // The rest of what Metal gave this process: its graphs' scratch memory (`currentAllocatedSize` of the device, which
+    // torch.mps.driver_allocated_memory documents).
+    message.in_use =
+        message.allocated.zip(after(line, "other allocations:")).map(|(own, graphs)| own + graphs);
     message.limit = after(line, "max allowed:");
     message.capacity = message.limit;
     message.requested = after(line, "Tried to allocate");

@@ -20,6 +20,7 @@ pub(super) const FAMILY: Family = Family {
         "from device: RESOURCE_EXHAUSTED",
         "cuMemAllocAsync failed to allocate",
         "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY",
+        "failed. Status: out of memory",
         "Created device /job",
         "Created TensorFlow device",
         "could not allocate pinned host memory",
@@ -71,6 +72,10 @@ fn parse(line: &str) -> Option<Message> {
         let mut message = new(Kind::Start);
         message.capacity = count_after(line, "total memory reported:");
         return Some(message);
+    }
+    // `cudaSetDevice() on GPU:0 failed`, `CUDA runtime implicit initialization on GPU:0 failed` (common_runtime/gpu/gpu_device.cc).
+    if line.contains("failed. Status: out of memory") {
+        return Some(new(Kind::Start));
     }
     if line.contains("cuMemAllocAsync failed to allocate") {
         let mut message = new(Kind::DeviceAllocation);
