@@ -12,6 +12,7 @@ mod dropout;
 mod fake_quantize;
 mod gated;
 mod gelu;
+mod glu;
 mod group_norm;
 mod islands;
 mod layer_norm;
@@ -23,6 +24,7 @@ mod relative_positions;
 mod rewriter;
 mod rms_norm;
 mod sdpa;
+mod softmax_dtype;
 mod split;
 #[cfg(test)]
 mod testing;
@@ -92,11 +94,13 @@ static PASSES: &[Pass] = &[
     linear::PASS,
     gelu::PASS,
     gated::PASS,
+    glu::PASS,
     layer_norm::PASS,
     group_norm::PASS,
     recurrent::PASS,
     relative_positions::PASS,
     sdpa::PASS,
+    softmax_dtype::PASS,
 ];
 
 /// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.

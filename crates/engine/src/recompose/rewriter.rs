@@ -177,6 +177,12 @@ impl<'g> Rewriter<'g> {
         self.node(id).name.starts_with('/')
     }
 
+    /// Whether `t` is the result of this PyTorch function, as the dynamo exporter names results: `glu`, `glu_2`.
+    pub(super) fn is_named_after(&self, t: TensorId, function: &str) -> bool {
+        let rest = self.graph.tensor(t).name.strip_prefix(function);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    }
+
     /// Whether a node is a layer with weights: a table or a matrix that is stored, or the transpose of one.
     pub(super) fn is_layer(&self, id: NodeId) -> bool {
         const LAYERS: &[&str] =

@@ -39,10 +39,9 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     };
     let is_offset = |weight: TensorId| {
         let add = rw.made_for_one(weight, "Add");
-        // The dynamo exporter folds the sum and names it after the function.
-        let name = &*rw.graph.tensor(weight).name;
-        let is_folded = name == "add" || name.starts_with("add_");
-        (rw.is_stored(weight) && is_folded) || add.is_some_and(|add| rw.times(add, 1.0).is_some())
+        // The dynamo exporter folds the sum.
+        (rw.is_stored(weight) && rw.is_named_after(weight, "add"))
+            || add.is_some_and(|add| rw.times(add, 1.0).is_some())
     };
     let (at, weight) = match product {
         Some((n, weight)) if is_offset(weight) || (is_cast && closes(n)) => (n, Some(weight)),

@@ -48,6 +48,7 @@ pub mod gather;
 pub mod gather_elements;
 pub mod gemm;
 pub mod global_pool;
+pub mod glu;
 pub mod grid_sample;
 pub mod group_norm;
 pub mod hard_sigmoid;
@@ -58,6 +59,7 @@ pub mod image_decoder;
 pub mod is_inf;
 pub mod layer_norm;
 pub mod linear;
+pub mod log_sigmoid;
 pub mod loop_;
 pub mod lp_norm;
 pub mod matmul;
@@ -179,6 +181,7 @@ pub static ALL: &[&[OpSpec]] = &[
     gather_elements::SPECS,
     gemm::SPECS,
     global_pool::SPECS,
+    glu::SPECS,
     grid_sample::SPECS,
     group_norm::SPECS,
     hard_sigmoid::SPECS,
@@ -189,6 +192,7 @@ pub static ALL: &[&[OpSpec]] = &[
     is_inf::SPECS,
     layer_norm::SPECS,
     linear::SPECS,
+    log_sigmoid::SPECS,
     loop_::SPECS,
     lp_norm::SPECS,
     matmul::SPECS,

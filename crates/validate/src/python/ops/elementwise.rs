@@ -4,6 +4,7 @@ use super::Family;
 use crate::python::line::{At, Refusal, float, is_tensor, torch_dtype};
 use memfit_graph::ops::clip::Clip;
 use memfit_graph::ops::dropout::Dropout;
+use memfit_graph::ops::glu::Glu;
 use memfit_graph::ops::hard_sigmoid::HardSigmoid;
 use memfit_graph::ops::swish::Swish;
 
@@ -33,11 +34,12 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Clip"], rule: clip },
     Family { names: &["PRelu"], rule: prelu },
     Family { names: &["Swish", "HardSigmoid"], rule: gated },
+    Family { names: &["Glu"], rule: glu },
     Family { names: &["Dropout"], rule: dropout },
 ];
 
 /// Operators of one tensor, and torch's functions for them.
-const CALLS: [(&str, &str); 38] = [
+const CALLS: [(&str, &str); 39] = [
     ("Abs", "torch.abs"),
     ("Acos", "torch.acos"),
     ("Acosh", "torch.acosh"),
@@ -60,6 +62,7 @@ const CALLS: [(&str, &str); 38] = [
     ("IsNaN", "torch.isnan"),
     ("LeakyRelu", "F.leaky_relu"),
     ("Log", "torch.log"),
+    ("LogSigmoid", "F.logsigmoid"),
     ("Mish", "F.mish"),
     ("Neg", "torch.neg"),
     ("Reciprocal", "torch.reciprocal"),
@@ -93,6 +96,13 @@ fn function(at: &mut At<'_>) -> Result<(), Refusal> {
     let (_, call) = CALLS.iter().find(|(of, _)| *of == name).ok_or("an unknown form")?;
     let x = at.on_device(0)?;
     at.set(format!("{call}({x})"));
+    Ok(())
+}
+
+fn glu(at: &mut At<'_>) -> Result<(), Refusal> {
+    let axis = at.node.op.downcast::<Glu>().map_or(-1, |op| op.axis);
+    let x = at.on_device(0)?;
+    at.set(format!("F.glu({x}, {axis})"));
     Ok(())
 }
 

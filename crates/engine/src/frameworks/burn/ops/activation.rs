@@ -6,13 +6,15 @@ use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Binary, Compare, Prim, Slot, Unary};
 use memfit_graph::ops::clip::Clip;
+use memfit_graph::ops::glu::Glu;
 use memfit_graph::ops::hard_sigmoid::HardSigmoid;
 use memfit_graph::ops::swish::Swish;
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family { names: &["Relu", "Gelu", "com.microsoft.Gelu", "Sigmoid", "Tanh"], rule: direct },
+    Family { names: &["Relu", "Gelu", "com.microsoft.Gelu", "LogSigmoid", "Sigmoid", "Tanh"], rule: direct },
     Family { names: &["LeakyRelu", "PRelu", "Elu", "Softplus"], rule: composed },
     Family { names: &["Swish", "HardSwish", "HardSigmoid", "Mish"], rule: gated },
+    Family { names: &["Glu"], rule: glu },
     Family { names: &["Clip"], rule: clip },
 ];
 
@@ -22,6 +24,7 @@ const SLOPE: f64 = 0.01;
 fn direct(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.input(0)?;
     let function = match l.node.op.name() {
+        "LogSigmoid" => Unary::LogSigmoid,
         "Relu" => Unary::Relu,
         "Sigmoid" => Unary::Sigmoid,
         "Tanh" => Unary::Tanh,
@@ -85,6 +88,17 @@ fn gated(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             l.binary(Binary::Mul, x, gate)?
         }
     };
+    l.set(0, y);
+    Ok(())
+}
+
+fn glu(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let x = l.input(0)?;
+    let axis = l.axis(l.node.op.downcast::<Glu>().map_or(-1, |op| op.axis), l.rank(x))?;
+    let half = l.output_shape(0)?.get(axis).copied().ok_or("a half without that axis")?;
+    let (a, b) = (l.narrow(x, axis, 0, half), l.narrow(x, axis, half, 2 * half));
+    let gate = l.unary(Unary::Sigmoid, b);
+    let y = l.binary(Binary::Mul, a, gate)?;
     l.set(0, y);
     Ok(())
 }
