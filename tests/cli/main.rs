@@ -16,6 +16,7 @@ mod schema;
 mod snapshots;
 mod usage;
 mod validate;
+mod workflows;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -104,7 +104,7 @@ fn list(out: &mut String, title: &str, items: &[String]) {
 }
 
 /// Names come from files: what Markdown or HTML would read as markup is taken literally.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

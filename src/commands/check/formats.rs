@@ -1,6 +1,7 @@
 //! What was found, as people, code hosts and other programs read it.
 
 use super::{Checked, Level};
+use memfit_report::markdown::escape;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -42,13 +43,12 @@ pub(super) fn markdown(checked: &[Checked]) -> String {
         };
         let messages: Vec<&str> = model.found.iter().map(|f| f.message.as_str()).collect();
         let baseline = model.baseline.map_or_else(String::new, |b| b.to_string());
-        let cell = |text: &str| text.replace('|', "\\|").replace('<', "&lt;");
         let _ = writeln!(
             out,
             "| {sign} | {} | {} | {baseline} | {} |",
-            cell(&model.name),
+            escape(&model.name),
             model.device,
-            cell(&messages.join("; "))
+            escape(&messages.join("; "))
         );
     }
     out
