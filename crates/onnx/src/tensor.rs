@@ -31,15 +31,13 @@ pub(crate) fn read(name: &str, proto: &TensorProto, problems: &mut Vec<Problem>)
     let shape = sizes(name, dtype, &proto.dims, problems)?;
     let elements: u64 = shape.iter().product();
     let external = proto.data_location.enum_value() == Ok(DataLocation::EXTERNAL);
-    if let (false, Some(found)) = (external, raw_bytes(proto)) {
-        let expected = dtype.size_of(elements).0;
-        if found != expected && dtype != DType::String {
-            let message = format!(
-                "expected {expected} bytes of data for {elements} elements of {dtype}, found {found} bytes"
-            );
-            problems.push(Problem::new(name, message).hint("the file is damaged; export it again"));
-            return None;
-        }
+    let found = if external { None } else { found(proto, dtype, elements) };
+    if let Some((expected, found, unit)) = found.filter(|(expected, found, _)| expected != found) {
+        let message = format!(
+            "expected {expected} {unit} of data for {elements} elements of {dtype}, found {found} {unit}"
+        );
+        problems.push(Problem::new(name, message).hint("the file is damaged; export it again"));
+        return None;
     }
     let wanted = if dtype.is_integer() { Value::MAX_ELEMENTS } else { MAX_FLOATS };
     let left_out = proto.special_fields.unknown_fields();
@@ -106,6 +104,35 @@ fn sizes(name: &str, dtype: DType, dims: &[i64], problems: &mut Vec<Problem>) ->
         return None;
     }
     Some(shape)
+}
+
+/// How much data there should be, how much there is, and in what unit, where the file holds any that can be counted.
+fn found(proto: &TensorProto, dtype: DType, elements: u64) -> Option<(u64, u64, &'static str)> {
+    if dtype == DType::String {
+        return None;
+    }
+    if let Some(bytes) = raw_bytes(proto) {
+        return Some((dtype.size_of(elements).0, bytes, "bytes"));
+    }
+    let dropped = match proto.special_fields.unknown_fields().get(DROPPED) {
+        Some(UnknownValueRef::Varint(bytes)) => bytes,
+        _ => 0,
+    };
+    // Only numbers of a fixed width can be counted by their bytes.
+    let numbers = match dtype {
+        DType::Float32 => proto.float_data.len() as u64 + dropped / 4,
+        DType::Float64 => proto.double_data.len() as u64 + dropped / 8,
+        _ if dropped > 0 => return None,
+        DType::Int64 => proto.int64_data.len() as u64,
+        DType::Uint32 | DType::Uint64 => proto.uint64_data.len() as u64,
+        DType::Int32 | DType::Int16 | DType::Int8 | DType::Uint16 | DType::Uint8 => {
+            proto.int32_data.len() as u64
+        }
+        DType::Bool | DType::Float16 | DType::Bfloat16 => proto.int32_data.len() as u64,
+        _ => return None,
+    };
+    // A file without its weights may hold none at all.
+    (numbers > 0).then_some((elements, numbers, "numbers"))
 }
 
 /// How many bytes of `raw_data` there are in the file, where that field is used.
@@ -245,10 +272,36 @@ mod tests {
         assert_eq!(int32(10, &[0x3c00, 0xc000]).unwrap(), [1.0, -2.0]);
         assert_eq!(int32(16, &[0x3f80, 0xc000]).unwrap(), [1.0, -2.0]);
         assert_eq!(int32(22, &[0xf1]).unwrap(), [1.0, -1.0]);
-        // As many elements as the dims say, or none are trusted.
-        assert_eq!(int32(6, &[1]), None);
         let uint = TensorProto { data_type: 12, dims: vec![1], uint64_data: vec![3], ..Default::default() };
         assert_eq!(floats(&uint).unwrap(), [3.0]);
+    }
+
+    #[test]
+    fn as_many_numbers_as_the_dims_say_or_none() {
+        let problem = |proto: &TensorProto| {
+            let mut problems = Vec::new();
+            let refused = read("t", proto, &mut problems).is_none();
+            assert_eq!(refused, !problems.is_empty());
+            problems.first().map(|p| p.message.clone())
+        };
+        let table = |n| TensorProto {
+            data_type: 1,
+            dims: vec![2, 3],
+            float_data: vec![0.5; n],
+            ..Default::default()
+        };
+        assert_eq!(problem(&table(6)), None);
+        assert_eq!(problem(&table(0)), None);
+        let message = "expected 6 numbers of data for 6 elements of float32, found 5 numbers";
+        assert_eq!(problem(&table(5)).unwrap(), message);
+        let short = TensorProto { data_type: 6, dims: vec![2], int32_data: vec![1], ..Default::default() };
+        assert!(problem(&short).is_some());
+        // Of a table that is left out, as of the rest of it, the bytes are counted.
+        for (dropped, refused) in [(16, false), (12, true)] {
+            let mut proto = table(2);
+            proto.special_fields.mut_unknown_fields().add_varint(DROPPED, dropped);
+            assert_eq!(problem(&proto).is_some(), refused, "{dropped}");
+        }
     }
 
     #[test]
