@@ -50,6 +50,9 @@ impl Kind {
 /// The detail of a driver's refusal that an allocator of a framework passed on.
 pub(crate) const ALLOCATOR: &str = "the allocator";
 
+/// The detail of what TensorFlow finds of a card when it starts.
+pub(crate) const FOUND: &str = "found at the start";
+
 /// The details of what vLLM says where the cache of attention does not fit beside the weights.
 pub(crate) const NO_ROOM: &str = "vLLM: the weights leave no room for the cache";
 pub(crate) const ONE_REQUEST: &str = "vLLM: one request's cache does not fit beside the weights";

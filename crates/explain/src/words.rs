@@ -61,6 +61,7 @@ const PIECES: &[&str] = &[
     "Assertion `",
     "CuDNN lib",
     "cublas runtime",
+    "abruptly",
 ];
 
 /// What a line may be.

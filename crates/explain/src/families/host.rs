@@ -20,6 +20,7 @@
 //! | `Container killed due to memory usage`; `has gone over memory limit of` | Amazon ECS and Batch; HTCondor 8 to 23, condor_starter |
 //! | `Container killed by YARN for exceeding memory limits`; `C error: out of memory` | Spark 1.3 to 3.5; pandas 0.19 to 2.3 |
 //! | `Killed … due to memory pressure for` | systemd 248 to 257, src/oom/oomd-manager.c |
+//! | `One of the subprocesses has abruptly died`; `A process in the process pool was terminated abruptly` | datasets 2 to 4, py_utils.py; CPython 3, concurrent/futures/process.py |
 //! | `SIGKILL(-9)`; `memory allocation of N bytes failed` | joblib 0.12 to 1.4 (loky); Rust 1, library/std/src/alloc.rs |
 
 use super::{Family, exits, is_talk};
@@ -77,6 +78,8 @@ pub(super) const FAMILY: Family = Family {
         "memory allocation of",
         "SIGKILL(-9)",
         "creating shared memory segment",
+        "has abruptly died",
+        "was terminated abruptly while the future",
     ],
     parse,
     follow: super::nothing,
@@ -197,6 +200,8 @@ fn parse(line: &str) -> Option<Message> {
         || has("terminated by signal SIGKILL")
         || has("Signals.SIGKILL: 9")
         || has("SIGKILL(-9)")
+        || has("has abruptly died")
+        || has("was terminated abruptly while the future")
         || has("*** [") && has("] Error 137");
     if shell || signal && !is_talk(line) {
         return new(Kind::HostKill, "signal 9");

@@ -6,7 +6,7 @@
 //! smaller one, and `failed to allocate … from device` when the allocator tries to grow and then tries less: neither is a failure.
 
 use super::{Family, between, dims};
-use crate::message::{Kind, Message};
+use crate::message::{FOUND, Kind, Message};
 use crate::size::{after, count, count_after, size};
 use memchr::memmem::Finder;
 use memfit_graph::Bytes;
@@ -21,6 +21,9 @@ pub(super) const FAMILY: Family = Family {
         "cuMemAllocAsync failed to allocate",
         "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY",
         "failed. Status: out of memory",
+        "freeMemory: ",
+        "Free memory: ",
+        "Total memory: ",
         "Created device /job",
         "Created TensorFlow device",
         "could not allocate pinned host memory",
@@ -96,6 +99,14 @@ fn parse(line: &str) -> Option<Message> {
         let mut message = new(Kind::Taken);
         message.limit = line.split(" with ").nth(1).and_then(size);
         message.device = between(line, "name: ", ",").map(str::to_owned);
+        return Some(message);
+    }
+    // What it finds when it starts, until 1.14; in 1.0 on two lines (gpu_device.cc).
+    if line.contains("freeMemory: ") || line.contains("Free memory: ") || line.contains("Total memory: ") {
+        let mut message = new(Kind::Taken);
+        message.detail = Some(FOUND.into());
+        message.capacity = after(line, "totalMemory:").or_else(|| after(line, "Total memory:"));
+        message.free = after(line, "freeMemory:").or_else(|| after(line, "Free memory:"));
         return Some(message);
     }
     if line.contains("could not allocate pinned host memory")

@@ -3,7 +3,7 @@
 use super::{device, found, percent};
 use crate::causes::{Cause, Confidence, Finding};
 use crate::context::Run;
-use crate::message::{Kind, Message};
+use crate::message::{FOUND, Kind, Message};
 use crate::{Log, Outcome};
 use memfit_graph::Bytes;
 
@@ -82,6 +82,15 @@ pub(super) fn other_process(log: &Log) -> Option<Finding> {
     {
         let text = "The driver refused when the model was moved to the device, before any step: something else may hold the card.";
         return found(Cause::OtherProcess, Confidence::Possible, text.into(), vec![m.line]);
+    }
+    // What TensorFlow found when it started.
+    let found_free =
+        log.messages.iter().filter(|t| t.detail.as_deref() == Some(FOUND) && m.family == "tensorflow");
+    if let Some((t, capacity, free)) = found_free.filter_map(|t| Some((t, t.capacity?, t.free?))).next()
+        && percent(free, capacity) < 75
+    {
+        let text = format!("Of {capacity}, only {free} was free when TensorFlow started.");
+        return found(Cause::OtherProcess, Confidence::Certain, text, vec![t.line, m.line]);
     }
     let others: Bytes = m.others.iter().map(|p| p.bytes).sum();
     if let Some(capacity) = m.capacity
