@@ -26,10 +26,24 @@ struct Plan<'n> {
     states: Vec<Option<TensorId>>,
     /// For a Loop, that it hands an iteration number and a condition to its body.
     counts: bool,
-    /// What a Scan slices, with the axis.
-    sliced: Vec<(TensorId, i64)>,
-    /// The axis along which each further output is stacked.
-    stacked: Vec<i64>,
+    /// What a Scan slices, and how.
+    sliced: Vec<(TensorId, Along)>,
+    /// How each further output is stacked.
+    stacked: Vec<Along>,
+}
+
+/// An axis, and whether it is walked from its end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Along {
+    axis: i64,
+    backwards: bool,
+}
+
+impl Along {
+    /// The `k`th of a Scan's axes and directions; both may be left out.
+    fn of(axes: &[i64], directions: &[i64], k: usize) -> Along {
+        Along { axis: axes.get(k).copied().unwrap_or(0), backwards: directions.get(k) == Some(&1) }
+    }
 }
 
 impl Graph {
@@ -67,9 +81,10 @@ impl Graph {
                 inputs.push(Some(self.add_constant(name("condition"), Value::scalar(DType::Bool, 1))));
             }
             inputs.extend(states.iter().copied());
-            for (k, (t, axis)) in plan.sliced.iter().enumerate() {
+            for (k, (t, Along { axis, backwards })) in plan.sliced.iter().enumerate() {
                 let at = format!("{}/slice_{trip}_{k}", node.name);
-                let index = self.add_constant(format!("{at}_index"), Value::scalar(DType::Int64, count));
+                let index = if *backwards { -1 - count } else { count };
+                let index = self.add_constant(format!("{at}_index"), Value::scalar(DType::Int64, index));
                 inputs.push(self.make(node, "Gather", Some(("axis", *axis)), &[*t, index], &at, None));
             }
             let outputs = splice.iteration(self, Some(trip), &inputs, &[]);
@@ -83,10 +98,13 @@ impl Graph {
             }
         }
         let stacked = node.outputs.iter().skip(states.len());
-        for ((all, axis), outer) in slices.into_iter().zip(&plan.stacked).zip(stacked) {
-            let (Some(outer), Some(all)) = (outer, all.into_iter().collect::<Option<Vec<_>>>()) else {
+        for ((all, Along { axis, backwards }), outer) in slices.into_iter().zip(&plan.stacked).zip(stacked) {
+            let (Some(outer), Some(mut all)) = (outer, all.into_iter().collect::<Option<Vec<_>>>()) else {
                 continue;
             };
+            if *backwards {
+                all.reverse();
+            }
             let axes = self.add_constant(format!("{}/axes", node.name), Value::vector(DType::Int64, [*axis]));
             let name = |k: usize| format!("{}/stacked_{}_{k}", node.name, outer.0);
             let wide: Vec<TensorId> = all
@@ -126,7 +144,7 @@ fn of_loop<'n>(node: &'n Node, inferred: &Inferred) -> Option<Plan<'n>> {
         return None;
     }
     let states: Vec<_> = node.inputs.iter().skip(2).copied().collect();
-    let stacked = vec![0; body.outputs.len().checked_sub(1 + states.len())?];
+    let stacked = vec![Along::default(); body.outputs.len().checked_sub(1 + states.len())?];
     fits(Plan { body, trips, states, counts: true, sliced: Vec::new(), stacked })
 }
 
@@ -134,18 +152,18 @@ fn of_scan<'n>(node: &'n Node, inferred: &Inferred) -> Option<Plan<'n>> {
     let scan = node.op.downcast::<Scan>()?;
     let count = node.inputs.len().checked_sub(scan.scanned)?;
     let (states, scanned) = node.inputs.split_at_checked(count)?;
-    let axis = |k: usize| scan.input_axes.get(k).copied().unwrap_or(0);
-    let sliced: Vec<(TensorId, i64)> =
-        scanned.iter().enumerate().map(|(k, t)| Some(((*t)?, axis(k)))).collect::<Option<_>>()?;
-    let (first, along) = *sliced.first()?;
+    let along = |k: usize| Along::of(&scan.input_axes, &scan.input_directions, k);
+    let sliced: Vec<(TensorId, Along)> =
+        scanned.iter().enumerate().map(|(k, t)| Some(((*t)?, along(k)))).collect::<Option<_>>()?;
+    let (first, Along { axis, .. }) = *sliced.first()?;
     let shape: &Shape = inferred.shape(first)?;
-    let trips = shape.axis(along).and_then(|at| shape.dims().get(at)).and_then(Dim::known)?;
-    // What runs backwards is rare, and before opset 9 there is a batch axis of its own.
-    if scan.batched || scan.reverses {
+    let trips = shape.axis(axis).and_then(|at| shape.dims().get(at)).and_then(Dim::known)?;
+    // Before opset 9 there is a batch axis of its own.
+    if scan.batched {
         return None;
     }
     let stacked = (0..scan.body.outputs.len().checked_sub(count)?)
-        .map(|k| scan.output_axes.get(k).copied().unwrap_or(0))
+        .map(|k| Along::of(&scan.output_axes, &scan.output_directions, k))
         .collect();
     fits(Plan { body: &scan.body, trips, states: states.to_vec(), counts: false, sliced, stacked })
 }
@@ -233,8 +251,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_scan_takes_a_slice_at_a_time() {
+    /// h = h + x, of slices of x along its middle axis, with tanh of each h stacked.
+    fn scan(directions: &[(&'static str, i64)]) -> Graph {
         let mut body = Graph::default();
         let ids = ["h", "x"].map(|name| body.add_tensor(name, Type::Unknown, Role::Input));
         body.inputs = ids.to_vec();
@@ -248,20 +266,50 @@ mod tests {
             id
         };
         let (h, x) = (input(&mut g, "h", &[2, 4]), input(&mut g, "x", &[2, 5, 4]));
-        let attributes = Attributes::from([
+        let mut attributes = Attributes::from([
             ("body", Attribute::Graph(Box::new(body))),
             ("num_scan_inputs", Attribute::Int(1)),
             ("scan_input_axes", Attribute::Ints(vec![1])),
             ("scan_output_axes", Attribute::Ints(vec![1])),
         ]);
+        attributes
+            .0
+            .extend(directions.iter().map(|(name, d)| ((*name).to_owned(), Attribute::Ints(vec![*d]))));
         let op = find_op("", "Scan", 11).unwrap().build(attributes, 11).unwrap();
         let out = ["last", "all"].map(|name| g.add_tensor(name, Type::Unknown, Role::Intermediate));
         g.add_node("scan", op, vec![Some(h), Some(x)], out.map(Some).to_vec());
         g.outputs = out.to_vec();
+        g
+    }
+
+    #[test]
+    fn a_scan_takes_a_slice_at_a_time() {
+        let mut g = scan(&[]);
         let before = infer(&g, &Binding::default()).unwrap();
         assert!(g.unroll_loops(&before));
         let after = infer(&g, &Binding::default()).unwrap();
-        assert_eq!(after.shape(out[1]).unwrap().known().unwrap(), [2, 5, 4]);
-        assert_eq!(after.shape(out[0]), before.shape(out[0]));
+        assert_eq!(after.shape(g.outputs[1]).unwrap().known().unwrap(), [2, 5, 4]);
+        assert_eq!(after.shape(g.outputs[0]), before.shape(g.outputs[0]));
+    }
+
+    #[test]
+    fn a_scan_may_read_and_write_from_the_end() {
+        for (directions, first_slice, first_is_last) in [
+            (&[][..], 0, false),
+            (&[("scan_input_directions", 1)][..], -1, false),
+            (&[("scan_output_directions", 1)][..], 0, true),
+        ] {
+            let mut g = scan(directions);
+            let inferred = infer(&g, &Binding::default()).unwrap();
+            assert!(g.unroll_loops(&inferred));
+            let node = |name: &str| g.nodes.iter().find(|n| n.op.name() == name).unwrap();
+            let index = g.tensor(node("Gather").inputs[1].unwrap()).value.clone();
+            assert_eq!(index.unwrap().single().unwrap().as_i64(), Some(first_slice));
+            // What the first iteration made is what the first Tanh made.
+            let made = node("Tanh").outputs[0];
+            let widened = g.nodes.iter().find(|n| n.op.name() == "Unsqueeze" && n.inputs[0] == made).unwrap();
+            let at = node("Concat").inputs.iter().position(|t| *t == widened.outputs[0]);
+            assert_eq!(at, Some(if first_is_last { 4 } else { 0 }));
+        }
     }
 }

@@ -15,8 +15,10 @@ pub struct Scan {
     pub input_axes: Vec<i64>,
     /// The axis along which each scan output is stacked.
     pub output_axes: Vec<i64>,
-    /// Whether an input or an output is read or written from its end.
-    pub reverses: bool,
+    /// For each scanned input, 1 where it is read from its end.
+    pub input_directions: Vec<i64>,
+    /// For each scan output, 1 where it is written from its end.
+    pub output_directions: Vec<i64>,
     /// Whether it is opset 8: input 0 is the sequence lengths, axis 0 the batch, axis 1 the sequence.
     pub batched: bool,
 }
@@ -31,13 +33,11 @@ pub const SPECS: &[OpSpec] = &[OpSpec {
         let scanned =
             a.int("num_scan_inputs")?.ok_or_else(|| OpError::missing_attribute("num_scan_inputs"))?;
         let negative = || OpError::attribute("num_scan_inputs", "a count", scanned.to_string());
-        let mut reverses = false;
-        for name in ["scan_input_directions", "scan_output_directions", "directions"] {
-            reverses |= a.ints(name)?.is_some_and(|all| all.contains(&1));
-        }
+        let input_directions = if version < 9 { "directions" } else { "scan_input_directions" };
         Ok(Arc::new(Scan {
             body,
-            reverses,
+            input_directions: a.ints(input_directions)?.unwrap_or_default(),
+            output_directions: a.ints("scan_output_directions")?.unwrap_or_default(),
             scanned: usize::try_from(scanned).map_err(|_| negative())?,
             input_axes: a.ints("scan_input_axes")?.unwrap_or_default(),
             output_axes: a.ints("scan_output_axes")?.unwrap_or_default(),
