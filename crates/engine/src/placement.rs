@@ -218,10 +218,10 @@ mod tests {
 
     #[test]
     fn a_verdict_is_safe() {
-        // An RTX 3090 has 24,121 MiB; the context takes 1,040 of them, at most 1,530.
+        // An RTX 3090 has 24,121 MiB; the context takes 1,020 of them, at most 1,530.
         let limits = limits(&Plan::default(), &Card::find("rtx-3090").unwrap(), 0);
         let (expected, cautious) = (limits.expected.0 / Bytes::MIB, limits.cautious.0 / Bytes::MIB);
-        assert_eq!(expected, 24_121 - 1_040);
+        assert_eq!(expected, 24_121 - 1_020);
         assert!(cautious < 24_121 - 1_530);
         for (mib, expect) in [
             (cautious - 2, Verdict::Fits),
@@ -318,7 +318,7 @@ mod tests {
         let fit = verdict(&[15_000, 15_000], "rtx-3090");
         let shortage = fit.shortage.unwrap();
         assert_eq!((shortage.request, &*shortage.layer), (Bytes::mib(15_000), "stem"));
-        assert_eq!(shortage.free, Bytes::mib(24_121 - 1_040 - 15_000));
+        assert_eq!(shortage.free, Bytes::mib(24_121 - 1_020 - 15_000));
     }
 
     #[test]

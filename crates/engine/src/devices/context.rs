@@ -89,8 +89,8 @@ pub fn context_of(device: &Device, plan: &Plan) -> Vec<ContextItem> {
             item(
                 "kernels of cuDNN's search",
                 [200, 700, 800],
-                "A100 40 GB, training models with the search on: a replay leaves 1,740 over in all (GPUMemNet's measurements); \
-                 RTX 3090 in fp16: what fits and what does not leaves 1,515 to 1,745 in all",
+                "A100 40 GB, training models with the search on: a replay leaves 1,720 over in all (GPUMemNet's measurements); \
+                 RTX 3090 in fp16: what fits and what does not leaves 1,495 to 1,725 in all",
             ),
         );
     }
@@ -113,9 +113,9 @@ fn pytorch_kernels(generation: Generation) -> ContextItem {
         ),
         _ => item(
             name,
-            [150, 740, 1100],
-            "training a ConvNeXt with PyTorch 2.6 (milabench's measurements): a replay leaves 1,000 to 1,090 over on an L40S, \
-             1,300 to 1,330 on an H100, at all batch sizes; without training 426 in all (unsloth-zoo#1053)",
+            [150, 720, 1100],
+            "training a ConvNeXt with PyTorch 2.6 (milabench's measurements): a replay leaves 980 to 1,070 over on an L40S, \
+             1,240 to 1,270 on an H100, at all batch sizes; without training 426 in all (unsloth-zoo#1053)",
         ),
     }
 }

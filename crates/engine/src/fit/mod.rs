@@ -12,7 +12,7 @@ mod steps;
 pub use axis::Axis;
 
 use crate::devices::{Card, context};
-use crate::frameworks::pytorch::first_alike;
+use crate::frameworks::pytorch;
 use crate::order::sorted_by_key;
 use crate::{Model, Plan, Precision, placement};
 use memfit_graph::{Binding, Bytes, Problem};
@@ -93,7 +93,7 @@ pub fn matrix(
 /// The plan as it runs on a card, or on the first whose kernels are alike.
 fn on(plan: &Plan, card: &Card) -> Plan {
     let plan = plan.on(card);
-    Plan { compute_capability: plan.compute_capability.map(first_alike), ..plan }
+    Plan { compute_capability: plan.compute_capability.map(pytorch::alike), ..plan }
 }
 
 /// Where a size is searched that the model does not let be chosen, the batch is not what is wrong.

@@ -176,6 +176,7 @@ impl<M: Machine> Backward<'_, M> {
                 let tape = self.tape();
                 let gradient = tape.gradient(node, &input, &first, &incoming, &mut scratch);
                 tape.convolve_backward(node, i);
+                tape.multiply(node.function);
                 gradients.push((input, gradient));
             }
         }

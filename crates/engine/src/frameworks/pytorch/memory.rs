@@ -128,6 +128,11 @@ impl Memory {
         storage.layer = layer;
     }
 
+    /// Says how many bytes a storage has had since it was made.
+    pub(super) fn resize(&mut self, id: StorageId, bytes: Bytes) {
+        self.timeline.storages[id.0 as usize].bytes = bytes;
+    }
+
     /// The layers that there are from the beginning.
     pub(super) fn set_layers(&mut self, names: Vec<Arc<str>>) {
         self.timeline.layers = names;

@@ -6,6 +6,7 @@
 mod autocast;
 mod backward;
 mod checkpoint;
+mod cublas;
 mod forward;
 mod gradients;
 mod in_place;
@@ -35,7 +36,7 @@ use workspace::Kernels;
 #[cfg(feature = "burn")]
 pub(crate) use loss::choose as choose_loss;
 pub(crate) use names::names;
-pub(crate) use workspace::first_alike;
+pub(crate) use workspace::alike;
 
 /// One step under PyTorch's rules.
 pub(crate) struct Step {

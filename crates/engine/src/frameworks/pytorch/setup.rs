@@ -1,6 +1,7 @@
 //! What is alive before the step: parameters, buffers, optimizer state and the batch.
 
 use super::backward::Leaf;
+use super::cublas::Workspaces;
 use super::tape::{Edge, Tensor};
 use super::{Runner, StoredTensor, step_config, strides};
 use crate::Category;
@@ -71,6 +72,10 @@ impl Runner<'_> {
         }
         if training {
             self.optimizer_state(&leaves, &mut stored);
+        }
+        if !self.plan.as_fake_tensors {
+            self.tape.memory.layer = self.named_layer("(cuBLAS)");
+            self.tape.cublas = Some(Workspaces::set_up(&mut self.tape.memory, self.plan));
         }
         for id in &self.graph.inputs {
             let name = self.graph.tensor(*id).name.clone();

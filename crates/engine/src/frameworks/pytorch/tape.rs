@@ -4,6 +4,7 @@
 //! casts its inputs before (`autocast`).
 
 use super::autocast::Casts;
+use super::cublas::Workspaces;
 use super::layouts::{Layout, Layouts};
 use super::memory::Memory;
 use super::record::{Node, NodeInput};
@@ -80,6 +81,8 @@ pub(super) struct Tape {
     pub(super) input_is_last_use: bool,
     /// What convolutions need; nothing on fake tensors, which run no kernel.
     pub(super) kernels: Option<Kernels>,
+    /// What matrix products need; nothing there either.
+    pub(super) cublas: Option<Workspaces>,
     pub(super) casts: Casts,
 }
 
@@ -99,6 +102,7 @@ impl Tape {
             grad_mode,
             input_is_last_use: false,
             kernels: None,
+            cublas: None,
             casts: Casts::default(),
         }
     }
@@ -182,6 +186,7 @@ impl Tape {
         let outputs: SmallVec<[TensorRef; 4]> =
             call.outputs.iter().map(|output| self.output(call.function, output, &inputs, promoted)).collect();
         self.convolve_forward(call.function, &inputs, &outputs);
+        self.multiply(call.function);
         if differentiable {
             self.record(call, &inputs, &outputs, promoted);
         }

@@ -13,6 +13,7 @@
 //! allocator's cache is emptied. Families with large scratch memory are FFT in tiles of 32 x 32 (half spectra of complex
 //! float32, 4,352 bytes a tile) and Winograd F(4x4, 3x3) that is not fused (36 values a tile); both are for stride one.
 
+use super::cublas;
 use super::layouts::Layouts;
 use super::record::Node;
 use super::strides::Dims;
@@ -48,9 +49,14 @@ const VOLTA: (u32, u32) = (7, 0);
 /// The card where none is named: the first whose bfloat16 and float32 convolutions run on tensor cores.
 const AMPERE: (u32, u32) = (8, 0);
 
-/// The first compute capability whose kernels need the same scratch memory.
-pub(crate) fn first_alike(capability: (u32, u32)) -> (u32, u32) {
-    [AMPERE, VOLTA].into_iter().find(|first| capability >= *first).unwrap_or_default()
+/// A compute capability whose kernels and libraries need the same scratch memory: the same for as many cards as can be.
+pub(crate) fn alike(capability: (u32, u32)) -> (u32, u32) {
+    let known = [cublas::HOPPER, AMPERE, VOLTA].into_iter();
+    let is_large = cublas::is_large(capability);
+    known
+        .filter(|card| cublas::is_large(*card) == is_large)
+        .find(|card| capability >= *card)
+        .unwrap_or_default()
 }
 
 /// Bytes of a 32 x 32 tile's half spectrum: 32 x 17 complex numbers of 8 bytes.

@@ -1,0 +1,76 @@
+//! cuBLAS's scratch memory: the first matrix product of a thread takes it from PyTorch's allocator, and it stays.
+//!
+//! Handles belong to threads (aten/src/ATen/cuda/detail/DeviceThreadHandles.h), and backward runs in the autograd engine's own:
+//! a process that trains holds two, one that only infers one. cublasLt, which runs a product with a bias, shares them.
+//! Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize` and `setWorkspaceForHandle`, PyTorch 2.15.
+//! `CUBLAS_WORKSPACE_CONFIG` is assumed not to be set.
+
+use super::memory::Memory;
+use super::tape::Tape;
+use crate::{Category, Phase, Plan, StorageId};
+use memfit_graph::Bytes;
+
+/// `:4096:2:16:8`, in KiB: two blocks of 4096 and eight of 16.
+const DEFAULT: Bytes = Bytes((2 * 4096 + 8 * 16) * 1024);
+/// The same on Hopper and Blackwell.
+const LARGE: Bytes = Bytes::mib(32);
+/// The first card with the large one.
+pub(super) const HOPPER: (u32, u32) = (9, 0);
+
+/// Whether a card's workspace is the large one.
+pub(super) fn is_large(capability: (u32, u32)) -> bool {
+    matches!(capability.0, 9 | 10 | 12)
+}
+
+/// Each thread's workspace: of the one that runs forward and the optimizer, and of the one that runs backward.
+pub(super) struct Workspaces {
+    /// What a handle is given.
+    bytes: Bytes,
+    /// No bytes before a thread's first product.
+    threads: [StorageId; 2],
+}
+
+impl Workspaces {
+    /// Places for them among what is alive before a step: all steps but the first find them there.
+    pub(super) fn set_up(memory: &mut Memory, plan: &Plan) -> Workspaces {
+        let threads = ["workspace of forward", "workspace of backward"]
+            .map(|label| memory.allocate(Bytes::ZERO, Category::Workspace, label));
+        let bytes = if plan.compute_capability.is_some_and(is_large) { LARGE } else { DEFAULT };
+        Workspaces { bytes, threads }
+    }
+}
+
+impl Tape {
+    /// A kernel runs, in the thread of the present phase.
+    pub(super) fn multiply(&mut self, function: &str) {
+        let Some(Workspaces { bytes, threads: [forward, backward] }) = &self.cublas else { return };
+        if matches!(function, "mm" | "addmm" | "bmm" | "mv") {
+            let thread = if self.memory.phase == Phase::Backward { backward } else { forward };
+            self.memory.resize(*thread, *bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_takes_its_workspace_with_its_first_product() {
+        let held = |card: Option<(u32, u32)>, calls: &[(Phase, &str)]| {
+            let mut tape = Tape::new(None, true);
+            let plan = Plan { compute_capability: card, ..Plan::default() };
+            tape.cublas = Some(Workspaces::set_up(&mut tape.memory, &plan));
+            for (phase, function) in calls {
+                tape.memory.phase = *phase;
+                tape.multiply(function);
+            }
+            tape.memory.storages().iter().map(|s| s.bytes.0).collect::<Vec<_>>()
+        };
+        assert_eq!(held(None, &[(Phase::Forward, "convolution"), (Phase::Forward, "relu")]), [0, 0]);
+        assert_eq!(held(None, &[(Phase::Forward, "addmm"), (Phase::Forward, "mm")]), [8_519_680, 0]);
+        let step = [(Phase::Forward, "bmm"), (Phase::Backward, "bmm")];
+        assert_eq!(held(Some((8, 6)), &step), [8_519_680; 2]);
+        assert_eq!(held(Some((9, 0)), &step), [32 * Bytes::MIB; 2]);
+    }
+}
