@@ -43,7 +43,7 @@ fn what_does_not_fit_anywhere_is_the_negative_finding() {
     let run = memfit(&["fit", &model, "--gpu", "1GiB,2GiB", "-b", "4000000000"]);
     assert_eq!((run.code, &*run.err), (1, ""));
     assert!(run.out.contains("nothing fits"), "{}", run.out);
-    let run = memfit(&["fit", &model, "--gpu", "1GiB", "--format", "json"]);
+    let run = memfit(&["fit", &model, "--gpu", "1000MiB", "--format", "json"]);
     assert_eq!((run.code, run.json()["results"][0]["max_batch_size"].as_u64()), (1, Some(0)));
     let run = memfit(&["fit", &model, "--gpu", "all", "-b", "1000000", "--format", "json"]);
     assert_eq!(run.code, 0, "{}", run.err);

@@ -130,7 +130,7 @@ mod tests {
               total of the card                       2,740.0   12,288.0  +9,548.0
             - kept by the driver                        490.0      490.0         ·
             - driver context                            300.0      300.0         ·
-            - kernels of PyTorch, cuDNN and cuBLAS        0.0      740.0    +740.0
+            - kernels of PyTorch, cuDNN and cuBLAS        0.0      720.0    +720.0
 
             = usable                                     20.0       10.0     -10.0
             + parameters                                  0.3        0.3         ·
@@ -145,7 +145,7 @@ mod tests {
 
             = reserved                                   15.1       15.1         ·
 
-            the largest difference against that: kernels of PyTorch, cuDNN and cuBLAS takes more, 740.0 MiB
+            the largest difference against that: kernels of PyTorch, cuDNN and cuBLAS takes more, 720.0 MiB
         "#]]
         .assert_eq(&crate::sample::plain(&text));
     }
