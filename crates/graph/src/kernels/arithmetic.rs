@@ -202,6 +202,16 @@ fn matmul_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wi
     vec![Some(da), Some(product(flow, b, [a, dy]))]
 }
 
+/// Each operand's gradient is an `Einsum` of its own (tensorflow/python/ops/linalg_grad.py, `_EinsumGrad`).
+fn einsum_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let (Some(dy), [a, b]) = (incoming(grads), &kernel.inputs[..]) else { return vec![None, None] };
+    let mut product = |like: Wire, inputs: [Wire; 2]| {
+        let (shape, dtype) = (flow.shape(like).to_vec(), flow.dtype(like));
+        Some(flow.make(kernel.name, &inputs, &shape, dtype, None))
+    };
+    vec![product(*a, [dy, *b]), product(*b, [*a, dy])]
+}
+
 fn add_n_gradient(_: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
     vec![incoming(grads); kernel.inputs.len()]
 }
@@ -298,6 +308,12 @@ impl Flow {
     pub fn matmul(&mut self, name: &'static str, a: Wire, b: Wire, shape: &[u64]) -> Wire {
         let dtype = self.dtype(a);
         self.make(name, &[a, b], shape, dtype, Some(matmul_gradient))
+    }
+
+    /// A product over named axes, none of which is broadcast: transposed copies live inside of the kernel.
+    pub fn einsum(&mut self, a: Wire, b: Wire, shape: &[u64]) -> Wire {
+        let dtype = self.dtype(a);
+        self.make("Einsum", &[a, b], shape, dtype, Some(einsum_gradient))
     }
 
     /// The sum of tensors of one shape.

@@ -78,6 +78,15 @@ fn lookup_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wi
     first(flow.view("Reshape", dy, &[rows, width]))
 }
 
+/// The parts of the gradient lie in its own buffer (tensorflow/core/kernels/unpack_op.cc, along the first axis).
+fn stack_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let Some(dy) = incoming(grads) else { return vec![None; kernel.inputs.len()] };
+    let part = |x: &Wire| Made { place: Place::Alias, ..flow.made(*x).clone() };
+    let made = kernel.inputs.iter().map(part).collect();
+    let parts = flow.push("Unpack", &[dy], made, None);
+    (0..).zip(&kernel.inputs).map(|(i, _)| Some(flow.output(parts, i))).collect()
+}
+
 impl Flow {
     /// The same elements in another shape, in the same buffer.
     pub fn view(&mut self, name: &'static str, x: Wire, shape: &[u64]) -> Wire {
@@ -107,6 +116,21 @@ impl Flow {
     pub fn concat(&mut self, inputs: &[Wire], shape: &[u64]) -> Wire {
         let dtype = inputs.first().map_or(DType::Float32, |x| self.dtype(*x));
         self.make("ConcatV2", inputs, shape, dtype, Some(concat_gradient))
+    }
+
+    /// Tensors of one shape along a new first axis.
+    pub fn stack(&mut self, inputs: &[Wire]) -> Option<Wire> {
+        let first = self.made(*inputs.first()?).clone();
+        let shape = [&[inputs.len() as u64][..], &first.shape].concat();
+        Some(self.make("Pack", inputs, &shape, first.dtype, Some(stack_gradient)))
+    }
+
+    /// One index of the first axis, in the tensor's own buffer (tensorflow/core/kernels/strided_slice_op.cc); its gradient is as large
+    /// as the tensor.
+    pub fn row(&mut self, x: Wire) -> Wire {
+        let shape = self.shape(x).get(1..).unwrap_or_default().to_vec();
+        let made = Made { shape, dtype: self.dtype(x), place: Place::Alias };
+        self.push("StridedSlice", &[x], vec![made], Some(copy_gradient))
     }
 
     /// A tensor in parts; gives the first part's wire.

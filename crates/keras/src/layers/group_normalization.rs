@@ -69,18 +69,20 @@ impl Layer for GroupNormalization {
         let groups = u64::try_from(self.groups).unwrap_or(channels).max(1);
         let batch = shape.first().copied().unwrap_or(1);
         let inner = run.made(x).elements().checked_div(batch.saturating_mul(groups)).unwrap_or(0);
-        let grouped = run.view("Reshape", x, &[batch, inner, groups]);
-        let (mean, variance) = run.moments(grouped, &[batch, 1, groups]);
-        let y = run.normalize(grouped, (mean, variance), None, None);
-        let mut y = run.view("Reshape", y, &shape);
-        let mut per_channel = vec![1; shape.len()];
-        per_channel.get_mut(axis).into_iter().for_each(|d| *d = channels);
-        let parts = [(self.scale, "Mul"), (self.center, "AddV2")];
-        for (k, (_, name)) in parts.into_iter().filter(|(given, _)| *given).enumerate() {
-            let weight = run.weight_f32(k);
-            let weight = run.view("Reshape", weight, &per_channel);
-            y = run.binary(name, y, weight);
-        }
+        let width = channels.checked_div(groups).unwrap_or(1).max(1);
+        let grouped = run.view("Reshape", x, &[batch, inner.checked_div(width).unwrap_or(0), groups, width]);
+        let statistics = run.moments(grouped, &[batch, 1, groups, 1]);
+        // Scale and offset go into the statistics, which are small.
+        let mut part = |given: bool, k: usize| {
+            given.then(|| {
+                let weight = run.weight_f32(k);
+                run.view("Reshape", weight, &[1, 1, groups, width])
+            })
+        };
+        let scale = part(self.scale, 0);
+        let offset = part(self.center, usize::from(self.scale));
+        let y = run.normalize(grouped, statistics, scale, offset);
+        let y = run.view("Reshape", y, &shape);
         let y = run.to_compute(y);
         run.finish(y);
     }

@@ -93,7 +93,7 @@ impl Layer for GroupedQueryAttention {
             dims: [self.head_dim; 3],
             gate: self.use_gate,
             bias: self.use_bias,
-            drops: self.dropout > 0.0 && run.compute.training,
+            dropout: self.dropout,
         };
         attention.run(run, [query, key, value]);
     }

@@ -184,7 +184,7 @@ impl Layer for MultiHeadAttention {
             dims,
             gate: self.use_gate,
             bias: self.use_bias,
-            drops: self.dropout > 0.0 && run.compute.training,
+            dropout: self.dropout,
         };
         attention.run(run, [query, key, value]);
     }

@@ -191,7 +191,12 @@ impl Layer for GlobalPooling {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape(0));
-        let y = run.reduce(if self.pool == Pool::Max { "Max" } else { "Mean" }, x, shape);
+        let y = match self.pool {
+            Pool::Max => run.reduce("Max", x, shape),
+            // `ops.mean` of half precision computes in float32 (backend/tensorflow/numpy.py).
+            Pool::Average if run.is_keras3() => run.in_f32(x, |flow, x| flow.reduce("Mean", x, shape)),
+            Pool::Average => run.reduce("Mean", x, shape),
+        };
         run.finish(y);
     }
 }

@@ -1,9 +1,12 @@
 //! What MultiHeadAttention and GroupedQueryAttention run under TensorFlow.
 //!
 //! keras/src/layers/attention/multi_head_attention.py (3.15), `_compute_attention`: TensorFlow has no fused attention, so the scores
-//! are there as a tensor, and an einsum transposes each operand before its product (backend/tensorflow/numpy.py, `einsum`).
+//! are there as a tensor. Where nothing is dropped and no scores are asked for, `dot_product_attention`
+//! (backend/tensorflow/nn.py) makes them with TensorFlow's own einsum and scales and normalises them in float32; else Keras'
+//! einsum transposes each operand before its product (backend/tensorflow/numpy.py, `einsum`).
 
 use crate::run::Run;
+use memfit_graph::DType;
 use memfit_graph::kernels::Wire;
 
 /// Attention between projections.
@@ -16,8 +19,8 @@ pub(super) struct Projected {
     pub(super) gate: bool,
     /// Whether the projections have biases.
     pub(super) bias: bool,
-    /// Whether scores are dropped.
-    pub(super) drops: bool,
+    /// The share of scores that is dropped.
+    pub(super) dropout: f64,
 }
 
 impl Projected {
@@ -52,32 +55,10 @@ impl Projected {
             at_key = repeated(run, at_key);
             at_value = repeated(run, at_value);
         }
-        let q = run.scaled("Mul", q);
-        // [batch, length, heads, size] -> [batch, heads, length, size]; more attended axes count as one.
-        let parts = |run: &Run<'_, '_>, x: Wire| {
-            let shape = run.shape(x);
-            let batch = shape.first().copied().unwrap_or(1);
-            let size = shape.last().copied().unwrap_or(1);
-            let outer = batch.saturating_mul(self.heads[0]).saturating_mul(size);
-            (batch, run.made(x).elements().checked_div(outer).unwrap_or(0), size)
-        };
-        let ((batch, rows, size), (_, columns, _), (_, _, width)) =
-            (parts(run, q), parts(run, at_key), parts(run, at_value));
-        let heads = self.heads[0];
-        let keys = run.moved("Transpose", at_key, &[batch, heads, columns, size]);
-        let queries = run.moved("Transpose", q, &[batch, heads, size, rows]);
-        let scores = run.matmul("BatchMatMulV2", keys, queries, &[batch, heads, columns, rows]);
-        let scores = run.moved("Transpose", scores, &[batch, heads, rows, columns]);
-        let mut weights = run.softmax(scores);
-        if run.wants(1) {
-            run.bind(1, weights);
-        }
-        if self.drops {
-            weights = run.dropout(weights, &[batch, heads, rows, columns]);
-        }
-        let values = run.moved("Transpose", at_value, &[batch, heads, columns, width]);
-        let y = run.matmul("BatchMatMulV2", weights, values, &[batch, heads, rows, width]);
-        let mut y = run.moved("Transpose", y, &[batch, rows, heads, width]);
+        let is_scored = run.call.arguments.flag("return_attention_scores") == Some(true) || run.wants(1);
+        let operands = [q, at_key, at_value];
+        let is_fused = run.is_keras3() && self.dropout == 0.0 && !is_scored && run.shape(q).len() == 4;
+        let mut y = if is_fused { self.fused(run, operands) } else { self.composed(run, operands) };
         if let Some(gate) = gate {
             let gate = run.unary("Sigmoid", gate);
             y = run.binary("Mul", y, gate);
@@ -94,5 +75,77 @@ impl Projected {
             };
         }
         run.finish(out);
+    }
+
+    /// `dot_product_attention` of `[batch, length, heads, size]`; a mask is a constant, or one for all heads.
+    fn fused(&self, run: &mut Run<'_, '_>, [q, k, v]: [Wire; 3]) -> Wire {
+        let size = |run: &Run<'_, '_>, x: Wire, i: usize| run.shape(x).get(i).copied().unwrap_or(1);
+        let (batch, rows, heads) = (size(run, q, 0), size(run, q, 1), size(run, q, 2));
+        let (columns, width) = (size(run, k, 1), size(run, v, 3));
+        let dtype = run.dtype(q);
+        let scores = run.einsum(q, k, &[batch, heads, rows, columns]);
+        let scores = run.cast(scores, DType::Float32);
+        let mut scores = run.scaled("Mul", scores);
+        if let Some(mask) = mask(run, rows, columns) {
+            scores = run.select(mask, scores);
+        }
+        let weights = run.softmax(scores);
+        let weights = run.cast(weights, dtype);
+        run.einsum(weights, v, &[batch, rows, heads, width])
+    }
+
+    /// Scores from Keras' own einsum, dropped out where the layer trains.
+    fn composed(&self, run: &mut Run<'_, '_>, [q, k, v]: [Wire; 3]) -> Wire {
+        let q = run.scaled("Mul", q);
+        // [batch, length, heads, size] -> [batch, heads, length, size]; more attended axes count as one.
+        let parts = |run: &Run<'_, '_>, x: Wire| {
+            let shape = run.shape(x);
+            let batch = shape.first().copied().unwrap_or(1);
+            let size = shape.last().copied().unwrap_or(1);
+            let outer = batch.saturating_mul(self.heads[0]).saturating_mul(size);
+            (batch, run.made(x).elements().checked_div(outer).unwrap_or(0), size)
+        };
+        let ((batch, rows, size), (_, columns, _), (_, _, width)) =
+            (parts(run, q), parts(run, k), parts(run, v));
+        let heads = self.heads[0];
+        let keys = run.moved("Transpose", k, &[batch, heads, columns, size]);
+        let queries = run.moved("Transpose", q, &[batch, heads, size, rows]);
+        let scores = run.matmul("BatchMatMulV2", keys, queries, &[batch, heads, columns, rows]);
+        let mut scores = run.moved("Transpose", scores, &[batch, heads, rows, columns]);
+        let mask = mask(run, rows, columns);
+        if let Some(mask) = mask {
+            scores = run.select(mask, scores);
+        }
+        let mut weights = run.softmax(scores);
+        if let Some(mask) = mask {
+            // Rows without anything to attend to are zero.
+            weights = run.select(mask, weights);
+        }
+        if run.wants(1) {
+            run.bind(1, weights);
+        }
+        if self.dropout > 0.0 && run.compute.training {
+            weights = run.dropout(weights, &[batch, heads, rows, columns]);
+        }
+        let values = run.moved("Transpose", v, &[batch, heads, columns, width]);
+        let y = run.matmul("BatchMatMulV2", weights, values, &[batch, heads, rows, width]);
+        run.moved("Transpose", y, &[batch, rows, heads, width])
+    }
+}
+
+/// What hides positions: the causal mask, a constant as long as sizes are, or the one that the layer is called with.
+fn mask(run: &mut Run<'_, '_>, rows: u64, columns: u64) -> Option<Wire> {
+    let given = run.call.arguments.tensor(6, "attention_mask");
+    let is_causal = run.call.arguments.flag("use_causal_mask") == Some(true);
+    match given {
+        Some(i) if i < run.tensors() => {
+            let mask = run.x(i);
+            let shape = run.shape(mask).to_vec();
+            let (batch, length) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
+            let middle = run.made(mask).elements().checked_div(batch.saturating_mul(length)).unwrap_or(1);
+            let mask = run.cast(mask, DType::Bool);
+            Some(run.view("Reshape", mask, &[batch, 1, middle, length]))
+        }
+        _ => is_causal.then(|| run.constant(&[1, 1, rows, columns], DType::Bool)),
     }
 }

@@ -1,6 +1,7 @@
 //! TimeDistributed. Keras 2 and 3.
 //!
-//! keras/src/layers/rnn/time_distributed.py: the wrapped layer or model for every step. Keras 3 calls it step by step and stacks;
+//! keras/src/layers/rnn/time_distributed.py (3.15): the wrapped layer or model for every step. Keras 3 turns time first, calls it
+//! step by step, where the number of steps is known, and stacks: the gradient of each step is as large as the input of all.
 //! Keras 2 folds time into the batch.
 
 use super::LayerSpec;
@@ -23,6 +24,9 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
     keras: &[2, 3],
     build: |s| boxed(TimeDistributed { layer: s.inner("layer")? }),
 }];
+
+/// More steps than this are not written out one by one here: a graph of so many calls would be one of millions of kernels.
+const UNROLLED: u64 = 512;
 
 /// The inputs of one step.
 fn steps(inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
@@ -50,12 +54,26 @@ impl Layer for TimeDistributed {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        // `vectorized_map` over time runs the layer once on all steps (backend/tensorflow/core.py).
         let x = run.x(0);
         let shape = run.shape(x).to_vec();
         let size = |i: usize| shape.get(i).copied().unwrap_or(1);
-        let rows = size(0).saturating_mul(size(1));
-        let merged = [&[rows][..], shape.get(2..).unwrap_or_default()].concat();
+        let (batch, time) = (size(0), size(1));
+        let rest = shape.get(2..).unwrap_or_default();
+        let is_unrolled = run.is_keras3() && (1..=UNROLLED).contains(&time);
+        if is_unrolled && run.output_count() == 1 {
+            let turned = run.moved("Transpose", x, &[&[time, batch][..], rest].concat());
+            let step = |_| {
+                let step = run.row(turned);
+                run.inner(&self.layer, &[step], 0).first().copied()
+            };
+            let steps: Option<Vec<_>> = (0..time).map(step).collect();
+            let Some(stacked) = steps.and_then(|steps| run.stack(&steps)) else { return };
+            let shape = run.out_shape(0);
+            let y = run.moved("Transpose", stacked, shape);
+            return run.finish(y);
+        }
+        // Time folded into the batch, which is what `vectorized_map` comes to as well.
+        let merged = [&[batch.saturating_mul(time)][..], rest].concat();
         let flat = run.view("Reshape", x, &merged);
         let outputs = run.inner(&self.layer, &[flat], 0);
         for (j, y) in outputs.into_iter().enumerate() {
