@@ -54,6 +54,11 @@ fn scan(c: &mut Criterion) {
         ("a progress bar that returns", "", bar),
         ("an allocator's dump", failure, chunk),
         ("a short line of a killed process", "", "worker 12: exit code 137\n"),
+        (
+            "short lines of processes that ended",
+            "",
+            "worker 12: exit code 137\nworker 9: exit code 0\nworker 207: exit code 2\n",
+        ),
     ] {
         group.bench_function(name, |b| b.iter(|| black_box(memfit_explain::read(log(first, line)))));
     }

@@ -8,13 +8,14 @@
 //! before it said is counted; of a run that survives failure after failure the first failures and the last are kept, the last
 //! one of each chunk being found first and read then. A line longer than a chunk is read in parts.
 
+mod part;
+
+use crate::Log;
 use crate::decode::Text;
 use crate::families;
 use crate::line::{LINE, around, newlines, plain};
-use crate::message::Kind;
 use crate::shapes::{Shape, Shapes};
 use crate::words::{Class, Words};
-use crate::{Log, context, context::Context};
 use std::io::{self, Read};
 use std::sync::OnceLock;
 
@@ -112,6 +113,8 @@ struct Scan {
     traced: bool,
     first: String,
     telling: Vec<String>,
+    /// Whether lines that matter follow one another, so that the next is read without a search for one.
+    dense: bool,
     /// Whether the last line had no end yet.
     open: bool,
     /// The last line, in the bytes that are read now, and the place of its shape.
@@ -140,6 +143,7 @@ impl Scan {
             traced: false,
             first: String::new(),
             telling: Vec::new(),
+            dense: false,
             open: false,
             last: None,
         }
@@ -151,12 +155,14 @@ impl Scan {
         let mut at = from;
         self.last = None;
         while at < to {
-            let all = self.following > 0 || self.watches();
+            let all = self.following > 0 || self.dense || self.watches();
             let hit = if all { Some(at) } else { self.words.next(bytes, at) };
             let Some(hit) = hit.filter(|hit| *hit < to) else { break };
             let (start, end) = around(bytes, at, hit);
             self.log.lines += newlines(&bytes[at..start]);
-            self.line(bytes, start, end);
+            let matters = self.line(bytes, start, end);
+            let whole = matches!(bytes.get(end), Some(b'\n' | b'\r'));
+            self.dense = matters && whole && (self.dense || start == at);
             at = match bytes.get(end) {
                 Some(b'\n') => {
                     self.log.lines += 1;
@@ -188,7 +194,8 @@ impl Scan {
         self.failed && self.log.progress_after >= 3 && !self.log.died_after
     }
 
-    fn line(&mut self, bytes: &[u8], start: usize, end: usize) {
+    /// Reads a line: whether it may be a message or a reading.
+    fn line(&mut self, bytes: &[u8], start: usize, end: usize) -> bool {
         let line = &bytes[start..end];
         if self.following > 0
             && let Some(free) = families::dumped(line)
@@ -196,7 +203,7 @@ impl Scan {
             for message in self.log.messages.iter_mut().rev().take(8) {
                 message.largest_free = message.largest_free.max(free);
             }
-            return;
+            return false;
         }
         // Logs repeat themselves to the letter, too.
         let again = self.last.filter(|(first, end, _)| &bytes[*first..*end] == line);
@@ -216,7 +223,7 @@ impl Scan {
             if following || class.reading && self.wants_reading() {
                 self.part(bytes, (start, end), class, following);
             }
-            return;
+            return class.reading;
         }
         let often = Some(known).filter(|known| known.times >= OFTEN);
         let another = self.went_on() && often.is_some_and(|known| known.failure);
@@ -238,6 +245,7 @@ impl Scan {
             shape.failure = found.is_some_and(|(_, failure)| failure);
             shape.episode = self.episode;
         }
+        true
     }
 
     /// Whether so many failures were survived that only the last of a chunk is read.
@@ -269,126 +277,6 @@ impl Scan {
     fn wants_reading(&mut self) -> bool {
         self.seen_readings += 1;
         !self.failed && self.seen_readings.is_multiple_of(self.stride)
-    }
-
-    /// Reads a line in full: its message's place and whether it is a failure, if it has one.
-    fn part(
-        &mut self,
-        bytes: &[u8],
-        (start, end): (usize, usize),
-        class: Class,
-        following: bool,
-    ) -> Option<(usize, bool)> {
-        let text = plain(&bytes[start..end]);
-        let line = text.trim();
-        let number = self.log.lines + 1;
-        if following {
-            for message in self.log.messages.iter_mut().rev().take(8) {
-                families::follow(message, line);
-            }
-            if self.telling.len() < TELLING && context::tells(line) {
-                self.telling.push(line.to_owned());
-            }
-        }
-        if class.reading
-            && !self.failed
-            && let Some(reading) = context::reading(line)
-        {
-            self.reading(number, reading);
-        }
-        let Some(mut message) = families::parse(line, class.families) else {
-            self.continues(number, line);
-            return None;
-        };
-        message.line = number;
-        message.text = line.chars().take(QUOTED).collect();
-        let failure = message.kind.is_failure();
-        if failure {
-            let another = self.went_on() || self.resumes;
-            if another && !self.is_late() && !self.resumes {
-                // That one was survived; this one is another.
-                self.log.survived = self.log.messages.len();
-            } else if another {
-                self.log.messages.truncate(self.log.survived);
-            }
-            let before = &bytes[start.saturating_sub(BEHIND)..start];
-            if another || !self.failed {
-                self.episode += u32::from(another);
-                self.before = before.to_vec();
-                line.clone_into(&mut self.first);
-                self.telling.clear();
-                self.traced = context::is_traced(before);
-            } else if !self.traced && context::is_traced(before) {
-                // A warning came first, and the exception after it.
-                self.before.extend(before);
-                self.traced = true;
-            }
-            self.failed = true;
-            self.resumes = false;
-            self.failed_again();
-        }
-        self.watching |= failure || message.kind == Kind::Retry;
-        let survived = self.log.survived;
-        let messages = &mut self.log.messages;
-        let same = messages.iter().skip(survived).position(|m| m.repeats(&message)).map(|n| n + survived);
-        let follow = if self.followed < FOLLOWED { FOLLOWING } else { FOLLOWING_LATE };
-        match same {
-            Some(first) => {
-                messages[first].absorb(message);
-                if messages[first].count <= REPETITIONS {
-                    self.following = follow;
-                }
-                Some((first, failure))
-            }
-            None if messages.len() < MESSAGES => {
-                self.broken = Some((messages.len(), line.to_owned(), number + BROKEN_OVER));
-                messages.push(message);
-                self.following = follow;
-                Some((messages.len() - 1, failure))
-            }
-            None => Some((MESSAGES, failure)),
-        }
-    }
-
-    /// Reads a line as the rest of the message before it, where that one may be broken.
-    fn continues(&mut self, number: u64, line: &str) {
-        let Some((place, text, last)) = &mut self.broken else { return };
-        if number > *last || text.len() > LINE {
-            self.broken = None;
-            return;
-        }
-        text.push(' ');
-        text.push_str(line);
-        if let (Some(message), Some(whole)) =
-            (self.log.messages.get_mut(*place), families::parse(text, u8::MAX))
-            && message.family == whole.family
-            && message.kind == whole.kind
-        {
-            message.fill(whole);
-        }
-    }
-
-    fn reading(&mut self, line: u64, reading: u64) {
-        self.log.readings.push((line, reading));
-        if self.log.readings.len() == READINGS {
-            self.stride = self.stride.saturating_mul(2);
-            let mut odd = false;
-            self.log.readings.retain(|_| {
-                odd = !odd;
-                odd
-            });
-        }
-    }
-
-    fn finish(mut self) -> Log {
-        self.log.lines += u64::from(self.open);
-        if self.failed {
-            self.log.context = Context::before(&plain(&self.before), &self.first);
-            for line in &self.telling {
-                self.log.context.words(line);
-            }
-        }
-        self.log
     }
 }
 
