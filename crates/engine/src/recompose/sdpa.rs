@@ -65,6 +65,11 @@ fn run(rw: &mut Rewriter<'_>, softmax: NodeId) -> bool {
     true
 }
 
+/// Whether this softmax is attention's own, where that is left in pieces.
+pub(super) fn is_inside(rw: &Rewriter<'_>, softmax: NodeId) -> bool {
+    find(rw, softmax).is_some()
+}
+
 fn find(rw: &Rewriter<'_>, softmax: NodeId) -> Option<Attention> {
     if !rw.is(softmax, "Softmax") {
         return None;
