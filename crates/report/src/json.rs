@@ -3,8 +3,10 @@
 //!
 //! Keys are only ever added within a version; a key is left out until memfit can say it, never filled with a guess.
 
+mod allocator;
 mod plan;
 
+pub use allocator::Allocator;
 pub use plan::plan_value;
 
 use crate::life::{Life, life};

@@ -1,6 +1,5 @@
 //! A plan as a page sends it: the words of the JSON report, read back.
 
-use memfit_engine::allocators::AllocatorSettings;
 use memfit_engine::devices::Card;
 use memfit_engine::fit::Axis;
 use memfit_engine::parallel::{Parallel, Sharding};
@@ -8,6 +7,7 @@ use memfit_engine::{Checkpoint, Framework, Life, Loss, Mode, OptimizerImpl, Plan
 use memfit_graph::{Binding, Bytes, Problem};
 #[cfg(feature = "keras")]
 use memfit_keras::{Custom, Options};
+use memfit_report::json::Allocator;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -76,7 +76,8 @@ struct Request {
     gpu: Option<String>,
     other_processes_bytes: Option<u64>,
     display: Option<bool>,
-    allocator: Option<AllocatorRequest>,
+    /// As an estimate shows it.
+    allocator: Option<Allocator>,
     allocator_conf: Option<String>,
     cuda_malloc_async: Option<bool>,
     memory_growth: Option<bool>,
@@ -85,33 +86,6 @@ struct Request {
     predict_batches: Option<u32>,
     stale_models: Option<u32>,
     steps_per_execution: Option<u32>,
-}
-
-/// How the framework's allocator is set up, as an estimate shows it.
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct AllocatorRequest {
-    expandable_segments: bool,
-    max_split_size_bytes: Option<u64>,
-    cuda_malloc_async: bool,
-    memory_growth: bool,
-    memory_fraction_thousandths: Option<u32>,
-    memory_limit_bytes: Option<u64>,
-}
-
-impl From<AllocatorRequest> for AllocatorSettings {
-    fn from(request: AllocatorRequest) -> AllocatorSettings {
-        let mut settings = AllocatorSettings {
-            cuda_malloc_async: request.cuda_malloc_async,
-            memory_growth: request.memory_growth,
-            memory_fraction: request.memory_fraction_thousandths,
-            memory_limit: request.memory_limit_bytes.map(Bytes),
-            ..AllocatorSettings::default()
-        };
-        settings.pytorch.expandable_segments = request.expandable_segments;
-        settings.pytorch.max_split_size = request.max_split_size_bytes.map(Bytes);
-        settings
-    }
 }
 
 /// Stands where a build reads no Keras files.
@@ -365,6 +339,7 @@ mod tests {
         for key in ["model", "peak", "comparison"] {
             assert_eq!(within(key), of(&format!("/properties/{key}/properties")), "{key}");
         }
+        assert_eq!(within("allocator"), of("/properties/plan/properties/allocator/properties"));
         assert_eq!(within("shortage"), of("/$defs/fit/properties/shortage/properties"));
         let words: BTreeSet<&str> = types
             .split("type Always")

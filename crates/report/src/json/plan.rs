@@ -1,5 +1,6 @@
 //! A plan as JSON, in an estimate and by itself.
 
+use super::Allocator;
 use crate::words;
 use memfit_engine::Framework;
 use memfit_engine::allocators::AllocatorSettings;
@@ -48,19 +49,9 @@ pub(super) struct Plan<'a> {
     tensor_parallel: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pipeline_stages: Option<u32>,
+    /// Only where it is not the framework's own default.
     #[serde(skip_serializing_if = "Option::is_none")]
     allocator: Option<Allocator>,
-}
-
-/// Only where it is not the framework's own default.
-#[derive(Serialize)]
-struct Allocator {
-    expandable_segments: bool,
-    max_split_size_bytes: Option<u64>,
-    cuda_malloc_async: bool,
-    memory_growth: bool,
-    memory_fraction_thousandths: Option<u32>,
-    memory_limit_bytes: Option<u64>,
 }
 
 pub(super) fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_> {
@@ -93,22 +84,11 @@ pub(super) fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_>
         parallel: p.parallel.filter(|p| p.replicas() > 1).map(|p| words::sharding(p.sharding)),
         tensor_parallel: p.parallel.map(|p| p.tensor).filter(|n| *n > 1),
         pipeline_stages: p.parallel.map(|p| p.pipeline).filter(|n| *n > 1),
-        allocator: (p.allocator != AllocatorSettings::default()).then(|| allocator(&p.allocator)),
+        allocator: (p.allocator != AllocatorSettings::default()).then(|| Allocator::from(&p.allocator)),
     }
 }
 
 /// A plan as an estimate's JSON has it.
 pub fn plan_value(plan: &memfit_engine::Plan, batch_size: Option<u64>) -> Value {
     serde_json::to_value(self::plan(plan, batch_size)).unwrap_or_default()
-}
-
-fn allocator(settings: &AllocatorSettings) -> Allocator {
-    Allocator {
-        expandable_segments: settings.pytorch.expandable_segments,
-        max_split_size_bytes: settings.pytorch.max_split_size.map(|b| b.0),
-        cuda_malloc_async: settings.cuda_malloc_async,
-        memory_growth: settings.memory_growth,
-        memory_fraction_thousandths: settings.memory_fraction,
-        memory_limit_bytes: settings.memory_limit.map(|b| b.0),
-    }
 }
