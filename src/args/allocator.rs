@@ -2,7 +2,6 @@
 
 use super::typed;
 use clap::Args;
-use memfit_engine::Framework;
 use memfit_engine::allocators::{AllocatorSettings, PytorchAllocatorConfig};
 use memfit_graph::Bytes;
 
@@ -36,27 +35,5 @@ impl AllocatorArgs {
             memory_fraction: self.memory_fraction,
             memory_limit: self.memory_limit,
         }
-    }
-
-    /// A warning for each flag that this framework does not know.
-    pub(crate) fn warnings(&self, framework: Framework) -> Vec<String> {
-        let (torch, tensorflow) = (framework == Framework::Pytorch, framework == Framework::Tensorflow);
-        [
-            (self.allocator_conf.is_some() && !torch, "--allocator-conf is PyTorch's"),
-            (self.memory_growth && !tensorflow, "--memory-growth is TensorFlow's"),
-            (self.memory_limit.is_some() && !tensorflow, "--memory-limit is TensorFlow's"),
-            (
-                self.memory_fraction.is_some() && !torch && !tensorflow,
-                "--memory-fraction is for PyTorch and TensorFlow",
-            ),
-            (
-                self.cuda_malloc_async && !torch && !tensorflow,
-                "--cuda-malloc-async is for PyTorch and TensorFlow",
-            ),
-        ]
-        .into_iter()
-        .filter(|(wrong, _)| *wrong)
-        .map(|(_, what)| format!("{what}; it does nothing here"))
-        .collect()
     }
 }

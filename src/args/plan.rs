@@ -164,8 +164,7 @@ impl PlanArgs {
             assume_batchnorm: self.assume_batchnorm,
             tied_embeddings: self.tied_embeddings.meant(),
         };
-        let mut warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
-        warnings.extend(self.allocator.warnings(framework));
+        let warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
         Ok((plan, warnings))
     }
 

@@ -207,6 +207,7 @@ impl Plan {
             let nothing = without.into_iter().filter(|(set, ..)| *set);
             warnings.extend(nothing.map(|(_, flag, why)| format!("{flag} does nothing: {why}")));
         }
+        warnings.extend(self.allocator.warnings(self.framework));
         warnings
     }
 }

@@ -104,6 +104,23 @@ impl AllocatorSettings {
         }
     }
 
+    /// A warning for each setting that this framework does not know.
+    pub(crate) fn warnings(&self, framework: Framework) -> Vec<String> {
+        let (torch, tensorflow) = (framework == Framework::Pytorch, framework == Framework::Tensorflow);
+        let neither = !torch && !tensorflow;
+        [
+            (self.pytorch != PytorchAllocatorConfig::default() && !torch, "--allocator-conf is PyTorch's"),
+            (self.memory_growth && !tensorflow, "--memory-growth is TensorFlow's"),
+            (self.memory_limit.is_some() && !tensorflow, "--memory-limit is TensorFlow's"),
+            (self.memory_fraction.is_some() && neither, "--memory-fraction is for PyTorch and TensorFlow"),
+            (self.cuda_malloc_async && neither, "--cuda-malloc-async is for PyTorch and TensorFlow"),
+        ]
+        .into_iter()
+        .filter(|(wrong, _)| *wrong)
+        .map(|(_, what)| format!("{what}; it does nothing here"))
+        .collect()
+    }
+
     /// Whether the framework takes the whole limit when it begins, whatever it needs.
     pub fn preallocates(&self, framework: Framework) -> bool {
         framework == Framework::Tensorflow && !self.memory_growth && !self.cuda_malloc_async
@@ -123,6 +140,27 @@ mod tests {
         after_libraries: Bytes(15_000 * MIB),
         compute_capability: 7,
     };
+
+    #[test]
+    fn a_setting_of_another_framework_is_named() {
+        let mut settings = AllocatorSettings {
+            memory_growth: true,
+            cuda_malloc_async: true,
+            ..AllocatorSettings::default()
+        };
+        settings.pytorch.expandable_segments = true;
+        let named = |framework| {
+            settings
+                .warnings(framework)
+                .into_iter()
+                .map(|w| w.split(' ').next().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(named(Framework::Pytorch), ["--memory-growth"]);
+        assert_eq!(named(Framework::Tensorflow), ["--allocator-conf"]);
+        assert_eq!(named(Framework::Burn), ["--allocator-conf", "--memory-growth", "--cuda-malloc-async"]);
+        assert!(AllocatorSettings::default().warnings(Framework::Burn).is_empty());
+    }
 
     #[test]
     fn each_framework_leaves_its_own_part_of_the_card() {
