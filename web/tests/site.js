@@ -8,8 +8,9 @@ import { fileURLToPath } from "node:url";
 
 export const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 
-/** Loads the packages that the tests need. */
-export const require = createRequire(join(process.env.MEMFIT_MODULES ?? join(root, "target/web/node_modules"), "x.js"));
+/** The packages that the tests need. */
+export const modules = process.env.MEMFIT_MODULES ?? join(root, "target/web/node_modules");
+export const require = createRequire(join(modules, "x.js"));
 const { chromium } = require("playwright-core");
 
 export const shots = join(root, "target/web/screenshots");

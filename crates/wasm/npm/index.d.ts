@@ -1,4 +1,4 @@
-import type { Model, Source } from "./memfit.js";
+import type { Model, Source, Told } from "./memfit.js";
 
 export * from "./memfit.js";
 
@@ -10,6 +10,6 @@ export function load(module?: WebAssembly.Module | URL | Response | BufferSource
 
 /**
  * Reads the structure of a model file, never its weights. `source` is its bytes, an object with `size` and
- * `read(offset, length)`, in a worker a `File`, in Node the file's path.
+ * `read(offset, length)`, in a worker a `File`, in Node the file's path. `told` is what a Keras file does not say.
  */
-export function open(source: Uint8Array | Blob | Source | string, name?: string): Model;
+export function open(source: Uint8Array | Blob | Source | string, name?: string, told?: Told | string): Model;

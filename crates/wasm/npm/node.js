@@ -14,15 +14,15 @@ export async function load(module) {
 }
 
 /** As in a browser; a string is the path of a file. */
-export function open(source, name) {
-  if (typeof source !== "string") return openSource(source, name);
+export function open(source, name, told) {
+  if (typeof source !== "string") return openSource(source, name, told);
   const file = openSync(source, "r");
   try {
     const read = (offset, length) => {
       const bytes = new Uint8Array(length);
       return bytes.subarray(0, readSync(file, bytes, 0, length, offset));
     };
-    return openSource({ size: fstatSync(file).size, read }, name ?? basename(source));
+    return openSource({ size: fstatSync(file).size, read }, name ?? basename(source), told);
   } finally {
     closeSync(file);
   }

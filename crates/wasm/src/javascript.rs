@@ -13,7 +13,8 @@ use wasm_bindgen::prelude::*;
 /// Reads the structure of a model file, never its weights.
 ///
 /// `source` is a `Uint8Array`, an object with `size` and `read(offset, length)`, or, inside of a worker, a `File` or `Blob`.
-/// `name` is what the file is called.
+/// `name` is what the file is called. `told` is what a Keras file does not say: the `input` of a model that was saved before it was
+/// built, and what custom layers are (`layer`), as in a plan.
 ///
 /// # Errors
 /// All problems of the file.
@@ -21,9 +22,11 @@ use wasm_bindgen::prelude::*;
 pub fn open(
     #[wasm_bindgen(unchecked_param_type = "Uint8Array | Blob | Source")] source: JsValue,
     name: Option<String>,
+    #[wasm_bindgen(unchecked_param_type = "Told | string | undefined")] told: JsValue,
 ) -> Result<Model, JsValue> {
     let slices = Slices::new(source)?;
-    Opened::read(slices, name.as_deref()).map(Model).map_err(|p| thrown(&p))
+    let asked = crate::read_request(&text(&told)?).map_err(|p| thrown(&p))?;
+    Opened::read_with(slices, name.as_deref(), &asked.options).map(Model).map_err(|p| thrown(&p))
 }
 
 /// The version of memfit that this is.

@@ -1,12 +1,14 @@
-//! What the tests in a browser need: Node, a Chromium, and three packages of npm. Each is looked for first and installed where it
+//! What the tests in a browser need: Node, a Chromium, and a few packages of npm. Each is looked for first and installed where it
 //! is missing and can be had; a machine where it cannot is told so.
 
 use crate::command::{apt, program, root, succeeds};
 use anyhow::{Context, Result, bail};
 use std::path::PathBuf;
 
-/// What drives the browser, what looks for barriers and what validates HTML, at versions that go together.
-const PACKAGES: [&str; 3] = ["playwright-core@1.65.1", "axe-core@4.14.1", "html-validate@10.17.0"];
+/// What drives the browser, what looks for barriers, what validates HTML, and what the npm package has to get along with: a bundler
+/// and a compiler of types.
+const PACKAGES: [&str; 5] =
+    ["playwright-core@1.65.1", "axe-core@4.14.1", "html-validate@10.17.0", "vite@8.4.0", "typescript@5.9.3"];
 
 /// Names under which a Chromium is found.
 const NAMES: [&str; 5] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];

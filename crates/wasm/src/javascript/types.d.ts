@@ -6,6 +6,9 @@ export interface Source {
   read(offset: number, length: number): Uint8Array;
 }
 
+/** What a Keras file does not say, and `open` has to be told. */
+export type Told = Pick<Plan, "input" | "layer">;
+
 export type Framework = "pytorch" | "tensorflow" | "burn";
 export type Precision = "fp32" | "mixed-fp16" | "mixed-bf16" | "fp16" | "bf16";
 
@@ -82,7 +85,7 @@ export interface Plan {
   stale_models?: number;
   /** Keras: steps that run in one call of the graph. */
   steps_per_execution?: number;
-  /** What a Keras file does not say of a custom layer, by name or class. */
+  /** What a Keras file does not say of a custom layer, by name or class; `open` reads it. */
   layer?: Record<string, { shape?: number[]; params?: number; state?: number }>;
 }
 
