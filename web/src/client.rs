@@ -31,9 +31,14 @@ impl Ask {
     /// Whether it takes the larger module, which is loaded when it is first needed.
     fn needs_more(&self) -> bool {
         match self {
-            Ask::Open { file } => !file.to_ascii_lowercase().ends_with(".onnx"),
+            Ask::Open { file, .. } => !file.to_ascii_lowercase().ends_with(".onnx"),
             Ask::Explain { .. } | Ask::Export { .. } | Ask::Advise { .. } => true,
-            _ => false,
+            Ask::Estimate { plan }
+            | Ask::Details { plan }
+            | Ask::Largest { plan }
+            | Ask::Row { plan, .. }
+            | Ask::Curve { plan, .. } => plan.contains(r#""framework":"burn""#),
+            Ask::Compact => false,
         }
     }
 
@@ -68,9 +73,15 @@ impl Client {
         client
     }
 
-    /// Opens a file: both workers forget the one before.
-    pub(crate) fn open(&self, generation: u64, name: String, file: JsValue) {
-        let opened = |announced| Opened { generation, name: name.clone(), file: file.clone(), announced };
+    /// Opens a file: both workers forget the one before. `told` is what a Keras file does not say.
+    pub(crate) fn open(&self, generation: u64, name: &str, told: &str, file: &JsValue) {
+        let opened = |announced| Opened {
+            generation,
+            name: name.into(),
+            told: told.into(),
+            file: file.clone(),
+            announced,
+        };
         self.long.open(opened(false));
         self.quick.open(opened(true));
     }

@@ -10,6 +10,7 @@ mod view;
 
 use crate::client::Client;
 use crate::parts::matrix::Rows;
+use crate::parts::told::Told;
 use crate::protocol::{Advice, Answer, Ask, Details, Facts, Format, Head, Problem};
 use crate::state::{Source, State, split};
 use browser::Timer;
@@ -47,6 +48,8 @@ pub(crate) enum Msg {
     Edited(Edit),
     /// Advice is wanted.
     Advise,
+    /// What a Keras file does not say: its input's shape, and its custom layers.
+    Told(Told),
     /// A change is made: what it is called, and what differs in the plan.
     Applied(String, Map<String, Value>),
     /// The change is taken back.
@@ -104,6 +107,8 @@ pub(crate) struct Page {
     /// This machine's card.
     machine: Option<String>,
     opening: Option<String>,
+    /// The file that was opened last.
+    file: JsValue,
     /// How much of it has been read, in per cent.
     read: u8,
     facts: Option<Rc<Facts>>,
@@ -159,6 +164,7 @@ impl Component for Page {
             took: 0.0,
             machine: None,
             opening: None,
+            file: JsValue::UNDEFINED,
             read: 0,
             facts: None,
             head: None,
@@ -230,6 +236,13 @@ impl Component for Page {
                 edit(&mut self.state);
                 self.applied = None;
                 self.changed(ctx);
+            }
+            Msg::Told((input, layers)) => {
+                if let (Source::Own(name), true) = (self.state.source.clone(), !self.file.is_undefined()) {
+                    self.state.input.extend(input.map(|dims| (UNBUILT.to_owned(), dims)));
+                    self.state.layers = layers;
+                    self.open(name, self.file.clone());
+                }
             }
             Msg::Advise => {
                 self.advice_wanted = true;
@@ -318,6 +331,7 @@ impl Component for Page {
                 self.state.source = Source::None;
                 (self.facts, self.head, self.details, self.largest) = (None, None, None, None);
                 (self.applied, self.packed, self.linked) = (None, None, false);
+                (self.opening, self.read, self.file) = (None, 0, JsValue::UNDEFINED);
                 self.problems = Rc::default();
                 self.write_link();
             }
@@ -329,6 +343,9 @@ impl Component for Page {
         view::page(self, ctx)
     }
 }
+
+/// What the input of a Keras model is called that was saved before it was built.
+const UNBUILT: &str = "input_layer";
 
 impl Page {
     /// Keeps the open model among the recent ones.
@@ -349,11 +366,15 @@ impl Page {
         if state == self.state && !other_model {
             return false;
         }
+        let told = state.layers != self.state.layers;
         self.state = state;
-        if other_model {
-            self.open_source(ctx, true);
-        } else {
-            self.changed(ctx);
+        match self.state.source.clone() {
+            _ if other_model => self.open_source(ctx, true),
+            Source::Own(name) if told && !self.file.is_undefined() => self.open(name, self.file.clone()),
+            _ => {
+                self.fill_sizes();
+                self.changed(ctx);
+            }
         }
         true
     }

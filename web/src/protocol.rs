@@ -18,8 +18,8 @@ pub(crate) struct Question {
 /// What is asked. Plans are as the JavaScript API takes them.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) enum Ask {
-    /// Read the file that comes beside this.
-    Open { file: String },
+    /// Read the file that comes beside this; `told` is what a Keras file does not say.
+    Open { file: String, told: String },
     /// What one step holds.
     Estimate { plan: String },
     /// The layers and the timeline of such a step.
@@ -136,7 +136,9 @@ pub(crate) struct Facts {
     /// Named sizes that are not the batch.
     pub(crate) symbols: Vec<String>,
     /// Whether folded batch norms can be put back.
-    pub(crate) eval: bool,
+    pub(crate) folded: bool,
+    /// Whether an inference export has untied the output layer from the embedding.
+    pub(crate) untied: bool,
 }
 
 impl Facts {
@@ -153,6 +155,8 @@ pub(crate) struct Input {
     pub(crate) dtype: String,
     /// Numbers and names; none where the rank is not known.
     pub(crate) dims: Option<Vec<String>>,
+    /// The axis of the batch.
+    pub(crate) batch: Option<usize>,
 }
 
 /// The answer to an estimate, without its long parts.

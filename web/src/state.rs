@@ -4,12 +4,17 @@ mod amounts;
 mod apply;
 mod flags;
 mod link;
+mod places;
+mod told;
 
 pub(crate) use amounts::AMOUNTS;
 pub(crate) use apply::can_apply;
-pub(crate) use flags::{FLAGS, Where};
+pub(crate) use flags::FLAGS;
 pub(crate) use link::{MOST_STRUCTURE, split, with_structure};
+pub(crate) use places::{Place, usual_framework};
+pub(crate) use told::{layers, read_layers};
 
+use crate::protocol::Facts;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,19 +27,21 @@ pub(crate) const PRECISIONS: [(&str, &str); 5] = [
     ("fp16", "pure fp16"),
 ];
 pub(crate) const FRAMEWORKS: [(&str, &str); 3] =
-    [("", "that of the file's format"), ("pytorch", "PyTorch"), ("tensorflow", "TensorFlow")];
+    [("pytorch", "PyTorch"), ("tensorflow", "TensorFlow, Keras"), ("burn", "Burn")];
 pub(crate) const MODES: [(&str, &str); 2] = [("train", "training"), ("infer", "inference")];
 pub(crate) const IMPLEMENTATIONS: [(&str, &str); 4] =
     [("", "the framework's own"), ("foreach", "foreach"), ("fused", "fused"), ("loop", "loop")];
 pub(crate) const CHECKPOINTS: [(&str, &str); 3] =
     [("none", "none"), ("block", "inside of repeated blocks"), ("full", "blocks and the rest")];
-/// How several GPUs share the work.
+/// How GPUs that have different samples share the rest.
 pub(crate) const SHARINGS: [(&str, &str); 4] = [
     ("", "each has everything (DDP)"),
     ("zero1", "optimizer split (ZeRO-1)"),
     ("zero2", "and gradients (ZeRO-2)"),
     ("zero3", "and parameters (ZeRO-3, FSDP)"),
 ];
+/// Whether the output layer shares the embedding's matrix, where an inference export shows two.
+pub(crate) const TIED: [(&str, &str); 3] = [("", "by the model"), ("yes", "shared"), ("no", "apart")];
 pub(crate) const LOSSES: [(&str, &str); 5] = [
     ("auto", "by the outputs' shapes"),
     ("cross-entropy", "cross-entropy"),
@@ -76,14 +83,20 @@ pub(crate) struct State {
     pub(crate) loss: String,
     /// How several GPUs share the work; empty where each has everything.
     pub(crate) sharing: String,
+    /// What `PYTORCH_ALLOC_CONF` holds beside what a flag says.
+    pub(crate) conf: String,
+    /// Empty to decide by the model.
+    pub(crate) tied: String,
     /// Numbers by their words; none is left out.
     pub(crate) amounts: BTreeMap<&'static str, u64>,
     /// The words of those that are on.
     pub(crate) flags: BTreeSet<&'static str>,
     /// Named sizes.
     pub(crate) set: BTreeMap<String, u64>,
-    /// Whole input shapes.
+    /// Whole input shapes; their batch axis follows the batch.
     pub(crate) input: BTreeMap<String, Vec<u64>>,
+    /// What a Keras file does not say of its custom layers, each as the command line takes it.
+    pub(crate) layers: BTreeMap<String, String>,
 }
 
 impl Default for State {
@@ -103,10 +116,13 @@ impl Default for State {
             freeze: Vec::new(),
             loss: "auto".into(),
             sharing: String::new(),
+            conf: String::new(),
+            tied: String::new(),
             amounts: BTreeMap::new(),
             flags: BTreeSet::new(),
             set: BTreeMap::new(),
             input: BTreeMap::new(),
+            layers: BTreeMap::new(),
         }
     }
 }
@@ -134,7 +150,9 @@ impl State {
         put("freeze", json!(self.freeze), !self.freeze.is_empty());
         put("loss", json!(self.loss), self.loss != d.loss);
         put("parallel", json!(self.sharing), !self.sharing.is_empty());
-        for flag in self.flags() {
+        put("allocator_conf", json!(self.allocator_conf()), !self.allocator_conf().is_empty());
+        put("tied_embeddings", json!(self.tied == "yes"), !self.tied.is_empty());
+        for flag in self.flags().filter(|flag| !flag.key.is_empty()) {
             put(flag.key, serde_json::from_str(flag.value).unwrap_or_default(), true);
         }
         put("set", json!(self.set), !self.set.is_empty());
@@ -158,6 +176,9 @@ impl State {
         for (name, dims) in &self.input {
             flag("input", &format!("{name}:{}", shape(dims)), true);
         }
+        for (name, what) in &self.layers {
+            flag("layer", &format!("{name}:{what}"), true);
+        }
         flag("gpu", &self.gpu, true);
         flag("other-processes", &format!("{}MiB", self.others), self.others > 0);
         flag("framework", &self.framework, !self.framework.is_empty());
@@ -172,10 +193,12 @@ impl State {
         }
         flag("loss", &self.loss, self.loss != d.loss);
         flag("parallel", &self.sharing, !self.sharing.is_empty());
+        flag("allocator-conf", &self.allocator_conf(), !self.allocator_conf().is_empty());
+        flag("tied-embeddings", &self.tied, !self.tied.is_empty());
         for (name, value) in self.typed_amounts() {
             flag(name, &value, true);
         }
-        words.extend(self.flags().map(|flag| flag.typed.to_owned()));
+        words.extend(self.flags().map(|flag| flag.typed.to_owned()).filter(|typed| !typed.is_empty()));
         words.join(" ")
     }
 
@@ -193,10 +216,23 @@ impl State {
         if !self.freeze.is_empty() {
             parts.push("partly frozen".into());
         }
-        if let Some(gpus) = self.amount("gpus") {
+        let split = |word| self.amount(word).unwrap_or(1);
+        let gpus = self.amount("gpus").unwrap_or_else(|| split("tensor").saturating_mul(split("stages")));
+        if gpus > 1 {
             parts.push(format!("{gpus} GPUs"));
         }
         parts.join(" · ")
+    }
+
+    /// Input shapes have the batch of the slider at their batch axis.
+    pub(crate) fn rebatch(&mut self, facts: &Facts) {
+        for input in &facts.inputs {
+            if let (Some(dims), Some(axis)) = (self.input.get_mut(&input.name), input.batch)
+                && let Some(dim) = dims.get_mut(axis)
+            {
+                *dim = self.batch;
+            }
+        }
     }
 }
 

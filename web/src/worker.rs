@@ -6,7 +6,7 @@ use crate::protocol::{Advice, Answer, Ask, Format, Problem, Question, Said};
 use memfit_engine::devices::Card;
 use memfit_engine::fit::{self, Axis, Cell};
 use memfit_engine::{Estimate, Plan};
-use memfit_wasm::{Asked, Opened, Slices, read_request_for};
+use memfit_wasm::{Asked, Opened, Slices, read_request, read_request_for};
 use shown::{details, facts, head};
 use std::cell::RefCell;
 use wasm_bindgen::prelude::*;
@@ -82,10 +82,11 @@ impl Desk {
         bytes: &mut JsValue,
     ) -> Result<Said, Vec<Problem>> {
         Ok(match ask {
-            Ask::Open { file: name } => {
+            Ask::Open { file: name, told } => {
                 *self = Desk::default();
+                let told = read_request(&told).map_err(plain)?;
                 let mut slices = Slices::new(file).map_err(|e| vec![thrown(&name, &e)])?.telling(telling);
-                let opened = Opened::read(&mut slices, Some(&name)).map_err(plain)?;
+                let opened = Opened::read_with(&mut slices, Some(&name), &told.options).map_err(plain)?;
                 let facts = facts(&opened);
                 self.file = Some(slices);
                 self.opened = Some(opened);
@@ -121,16 +122,10 @@ impl Desk {
     #[cfg(feature = "full")]
     fn explain(&self, log: &str, plan: &str) -> String {
         use memfit_wasm::explain_text;
-        let (Some(opened), Ok(mut asked)) = (&self.opened, self.asked(plan)) else {
+        let (Some(opened), Ok(asked)) = (&self.opened, self.asked(plan)) else {
             return explain_text(log, None);
         };
-        explain_text(
-            log,
-            Some(&mut |batch| {
-                asked.binding.batch = Some(batch);
-                opened.estimate(&asked).ok()
-            }),
-        )
+        explain_text(log, Some(&mut |batch| opened.estimate(&with_batch(&asked, opened, batch)).ok()))
     }
 
     /// The last estimate as a document.
@@ -201,16 +196,20 @@ impl Desk {
     }
 
     fn curve(&self, plan: &str, batches: &[u64]) -> Result<Vec<(u64, u64)>, Vec<Problem>> {
-        let mut asked = self.asked(plan)?;
+        let asked = self.asked(plan)?;
         let opened = self.opened()?;
-        let mut points = Vec::with_capacity(batches.len());
-        for batch in batches {
-            asked.binding.batch = Some(*batch);
-            let estimate = opened.estimate(&asked).map_err(plain)?;
-            points.push((*batch, estimate.peak.device.0));
-        }
-        Ok(points)
+        let point = |batch: &u64| {
+            let estimate = opened.estimate(&with_batch(&asked, opened, *batch)).map_err(plain)?;
+            Ok((*batch, estimate.peak.device.0))
+        };
+        batches.iter().map(point).collect()
     }
+}
+
+/// The same question with another batch.
+fn with_batch(asked: &Asked, opened: &Opened, batch: u64) -> Asked {
+    let binding = Axis::Batch.bind(opened.model.graph(), &asked.binding, batch);
+    Asked { binding, ..asked.clone() }
 }
 
 /// What the client asks the larger module alone.

@@ -38,6 +38,121 @@ for (const path of files) {
   });
 }
 
+// Every choice of the page, a few at a time, on files of both formats.
+const PLANS = {
+  "gpt.dyn_train.onnx": [
+    "batch=4&gpu=a100-80gb&precision=mixed-fp16&optimizer=sgd&impl=loop&accumulate=3&checkpoint=block&loss=mse&validation=8",
+    "batch=4&gpu=rtx-3060&gpus=8&tensor=2&stages=2&parallel=zero1&ema=1&weight-decay=1&keep-gradients=1",
+    "batch=2&gpu=t4&tensor=2&others=1500&display=1&prefetch=2&predict=3&stale=1&composed-attention=1&autocast-backward=1&precision=mixed-bf16",
+    "batch=8&gpu=a100-40gb:3g.20gb&expandable=1&alloc=max_split_size_mb:128&fraction=80&async-pool=1&precision=bf16&master-weights=1",
+    "batch=8&gpu=24GiB&alloc=garbage_collection_threshold:0.8,roundup_power2_divisions:4&mode=infer&freeze=transformer.*",
+    "batch=8&gpu=rtx-4090&framework=burn&optimizer=adamw&growth=1",
+    "batch=8&gpu=rtx-4090&growth=1&limit=4000&clip-norm=1&run-eagerly=1&no-xla=1",
+  ],
+  "resnet18.dyn_eval.onnx": [
+    "batch=16&gpu=t4&assume-batchnorm=1&cudnn-benchmark=1&channels-last=1",
+    "batch=64&gpu=t4&input.x=64x3x96x96",
+    "batch=16&gpu=v100-16gb&framework=tensorflow&limit=8000&no-loss-scale=1&precision=mixed-fp16",
+  ],
+  "gpt.ts_eval_b1.onnx": ["batch=4&gpu=t4&tied=no", "batch=4&gpu=t4&tied=yes"],
+  "keras/lenet.keras": [
+    "batch=64&gpu=t4&run-eagerly=1&optimizer=adamw&clip-norm=1&weight-decay=1",
+    "batch=64&gpu=t4&no-xla=1&growth=1&steps=4&validation=128&prefetch=2",
+    "batch=64&gpu=t4&framework=pytorch&optimizer=sgd&expandable=1",
+    "batch=64&gpu=t4&framework=burn",
+    "batch=64&gpu=t4&precision=mixed-fp16&no-loss-scale=1&fraction=50&mode=infer&expandable=1&async-pool=1",
+  ],
+  "keras/transformer_block.keras": ["batch=32&gpu=l4&precision=mixed-bf16&optimizer=lion&ema=1&accumulate=2&limit=9000&gpus=4&parallel=zero2"],
+};
+for (const [file, plans] of Object.entries(PLANS)) {
+  test(`${file}: every choice gives the command line's JSON`, async () => {
+    const context = await chromium.newContext();
+    const page = await open(context, site.address);
+    const path = model(file);
+    await choose(page, path);
+    await verdict(page);
+    for (const plan of plans) {
+      await page.evaluate((fragment) => void (location.hash = fragment), `file=${encodeURIComponent(basename(path))}&${plan}`);
+      await page.waitForFunction((plan) => new URLSearchParams(plan).get("batch") === document.querySelector("#batch")?.value, plan);
+      await page.locator(`.columns[data-settled="true"]`).waitFor();
+      const words = spoken(await page.locator(".command code").innerText()).slice(3);
+      assert.equal(await download(page, "JSON"), command("estimate", path, ...words, "--format", "json"), words.join(" "));
+    }
+    assert.deepEqual(page.errors, []);
+    await context.close();
+  });
+}
+
+/** The words of a command, as a shell reads them. */
+const spoken = (text) => [...text.matchAll(/(?:[^\s']|'[^']*')+/g)].map(([word]) => word.replaceAll("'", ""));
+
+test("a Keras model that was saved before it was built is told its input, and the batch of a shape is the slider's", async () => {
+  const path = model("keras/sequential_unbuilt.keras");
+  const context = await chromium.newContext();
+  const page = await open(context, site.address);
+  await choose(page, path);
+  await page.getByText(/saved before it was built/).waitFor();
+  await page.locator("#tell-input").fill("32 32 3");
+  await page.locator("#tell-input").press("Tab");
+  await page.getByText(/expected sizes/).waitFor();
+  await page.locator("#tell-input").fill("16x32x32x3");
+  await page.locator("#tell-input").press("Tab");
+  await verdict(page);
+  await page.locator("#slider").fill("63");
+  await estimate(page);
+  const words = spoken(await page.locator(".command code").innerText()).slice(3);
+  assert.ok(words.includes("input_layer:256x32x32x3"), words.join(" "));
+  assert.equal(await download(page, "JSON"), command("estimate", path, ...words, "--format", "json"));
+  // A curve that rises.
+  await page.locator(".line").waitFor();
+  const points = (await page.locator(".line").getAttribute("points")).split(" ").map((point) => Number(point.split(",")[1]));
+  assert.ok(points.at(-1) < points[0], points.join(" "));
+  await context.close();
+});
+
+test("custom layers of a Keras model are told", async () => {
+  const path = model("keras/custom_layer.keras");
+  const context = await chromium.newContext();
+  const page = await open(context, site.address);
+  await choose(page, path);
+  await verdict(page);
+  await page.getByText(/not one of Keras' own layers/).first().waitFor();
+  await page.locator("summary", { hasText: "Input shapes" }).click();
+  await page.locator("#layers-told").fill("scale:shape=64,params=64,state=1");
+  await page.locator("#layers-told").press("Tab");
+  await page.getByText(/not one of Keras' own layers/).waitFor({ state: "detached" });
+  await estimate(page);
+  const words = spoken(await page.locator(".command code").innerText()).slice(3);
+  assert.equal(await download(page, "JSON"), command("estimate", path, ...words, "--format", "json"));
+  await context.close();
+});
+
+test("a slow disk shows how far it is, and another file does not wait for it", async () => {
+  const context = await chromium.newContext({ serviceWorkers: "block" });
+  // Each slice takes a while.
+  await context.route(/worker\.js$/, async (route) => {
+    const response = await route.fetch();
+    const slow = `const read = FileReaderSync.prototype.readAsArrayBuffer;
+      FileReaderSync.prototype.readAsArrayBuffer = function (blob) {
+        for (const end = performance.now() + (blob.size > 8 ? 400 : 0); performance.now() < end; );
+        return read.call(this, blob);
+      };`;
+    await route.fulfill({ response, body: (await response.text()) + slow });
+  });
+  const page = await open(context, site.address);
+  const file = { name: "slow.onnx", mimeType: "application/octet-stream", buffer: readFileSync(model("unet.ts_train.onnx")) };
+  await choose(page, file);
+  await page.getByRole("progressbar").waitFor();
+  await drop(page, "mlp.onnx", readFileSync(model("mlp.ts_train.onnx")));
+  await page.getByRole("heading", { name: "mlp", exact: true }).waitFor();
+  await choose(page, file);
+  await page.getByRole("progressbar").waitFor();
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.getByRole("heading", { name: "Drop a model here" }).waitFor();
+  assert.deepEqual(page.errors, []);
+  await context.close();
+});
+
 test("a file dropped anywhere on the page is opened", async () => {
   const context = await chromium.newContext();
   const page = await open(context, site.address);

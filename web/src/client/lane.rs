@@ -26,9 +26,17 @@ impl Modules {
 pub(super) struct Opened {
     pub(super) generation: u64,
     pub(super) name: String,
+    /// What a Keras file does not say.
+    pub(super) told: String,
     pub(super) file: JsValue,
     /// Whether the page hears of it, which it does once.
     pub(super) announced: bool,
+}
+
+impl Opened {
+    fn ask(&self) -> Ask {
+        Ask::Open { file: self.name.clone(), told: self.told.clone() }
+    }
 }
 
 type Answered = Rc<dyn Fn(Answer, JsValue)>;
@@ -54,8 +62,19 @@ struct Inner {
 impl Inner {
     /// Whether the larger module is needed for what is open or waits.
     fn needs_more(&self) -> bool {
-        let open = self.open.as_ref().map(|o| Ask::Open { file: o.name.clone() });
+        let open = self.open.as_ref().map(Opened::ask);
         open.iter().chain(self.waiting.values().map(|q| &q.ask)).any(Ask::needs_more)
+    }
+
+    /// Cuts off the answer that the worker is at.
+    fn cut_off(&mut self) {
+        self.busy = None;
+        self.end();
+    }
+
+    /// Whether the worker is reading a file, which takes long on a slow disk.
+    fn reads(&self) -> bool {
+        self.busy.as_ref().is_some_and(|q| matches!(q.ask, Ask::Open { .. }))
     }
 
     fn end(&mut self) {
@@ -97,12 +116,11 @@ impl Lane {
             let mut inner = self.0.borrow_mut();
             // Whatever waits is about the model before.
             inner.waiting.retain(|_, q| matches!(q.ask, Ask::Explain { .. }));
-            let wanted = opened.announced;
-            (inner.open, inner.has_it) = (Some(opened), false);
-            if inner.busy.is_some() && !wanted {
-                inner.busy = None;
-                inner.end();
+            // A quick question is soon answered, and its worker can be kept.
+            if inner.reads() || inner.busy.is_some() && !opened.announced {
+                inner.cut_off();
             }
+            (inner.open, inner.has_it) = (Some(opened), false);
         }
         self.next();
     }
@@ -111,6 +129,9 @@ impl Lane {
         let mut inner = self.0.borrow_mut();
         inner.open = None;
         inner.waiting.clear();
+        if inner.reads() {
+            inner.cut_off();
+        }
     }
 
     pub(super) fn ask(&self, generation: u64, ask: Ask) {
@@ -126,8 +147,7 @@ impl Lane {
             if inner.busy.as_ref().is_none_or(|q| !kinds.contains(&q.ask.kind())) {
                 return;
             }
-            inner.busy = None;
-            inner.end();
+            inner.cut_off();
         }
         self.next();
     }
@@ -154,10 +174,7 @@ impl Lane {
         let opens =
             inner.open.as_ref().filter(|o| !inner.has_it && (o.announced || !inner.waiting.is_empty()));
         let (question, file) = match opens {
-            Some(o) => {
-                let ask = Ask::Open { file: o.name.clone() };
-                (Question { generation: o.generation, ask }, o.file.clone())
-            }
+            Some(o) => (Question { generation: o.generation, ask: o.ask() }, o.file.clone()),
             None => match inner.waiting.pop_first() {
                 Some((_, question)) => (question, JsValue::UNDEFINED),
                 None => return,

@@ -47,6 +47,26 @@ impl Module {
     }
 }
 
+/// Whether a module has another one in it, or is it.
+fn holds(module: &str, path: &str) -> bool {
+    path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
+}
+
+/// Of these modules the innermost that has another one in it: where that is shown when it does not show itself.
+pub(crate) fn innermost<'a>(modules: impl Iterator<Item = &'a str>, path: &str) -> Option<&'a str> {
+    modules.filter(|module| !path.is_empty() && holds(module, path)).max_by_key(|module| module.len())
+}
+
+/// The modules around one, from the outermost.
+pub(crate) fn around<'a>(trees: &'a [Module], path: &str) -> Vec<&'a str> {
+    let (mut found, mut level) = (Vec::new(), trees);
+    while let Some(module) = level.iter().find(|m| m.path != path && holds(&m.path, path)) {
+        found.push(&*module.path);
+        level = &module.children;
+    }
+    found
+}
+
 /// The trees of all layers, in forward order; modules with a single child are joined with it.
 pub(crate) fn trees(layers: &[Layer]) -> Vec<Module> {
     let mut root = Module::default();
@@ -130,6 +150,16 @@ mod tests {
         let a = &trees[1];
         assert_eq!((a.layers, a.children.len(), a.children[0].at_peak(), a.main_category()), (3, 2, 5, 4));
         assert_eq!((&*a.children[1].name, &*a.children[1].path), ("1.x", "a.1.x"));
+    }
+
+    #[test]
+    fn a_module_is_found_around_another() {
+        let shown = ["layer1", "layer1.0", "layer10"];
+        assert_eq!(innermost(shown.into_iter(), "layer1.0.conv1"), Some("layer1.0"));
+        assert_eq!(innermost(shown.into_iter(), "layer10.3"), Some("layer10"));
+        assert_eq!((innermost(shown.into_iter(), "fc"), innermost(shown.into_iter(), "")), (None, None));
+        let trees = trees(&[layer("a.0.x", 2), layer("a.0.y", 3), layer("a.1.x", 4), layer("b", 1)]);
+        assert_eq!((around(&trees, "a.0.y"), around(&trees, "b")), (vec!["a", "a.0"], vec![]));
     }
 
     #[test]

@@ -19,11 +19,8 @@ impl Page {
                 self.took = answer.took;
                 (self.head, self.details, self.curve) = (None, None, Rc::default());
                 self.selected = AttrValue::default();
-                for symbol in &facts.symbols {
-                    self.state.set.entry(symbol.clone()).or_insert_with(|| usual_size(symbol));
-                }
-                self.state.set.retain(|name, _| facts.symbols.contains(name));
                 self.facts = Some(Rc::new(facts));
+                self.fill_sizes();
                 self.changed(ctx);
                 if self.packed.is_some() {
                     self.remember();
@@ -95,6 +92,17 @@ impl Page {
             | Said::Advised(_) => return false,
         }
         true
+    }
+}
+
+impl Page {
+    /// Gives every named size of the model a number to begin with, and forgets those of other models.
+    pub(super) fn fill_sizes(&mut self) {
+        let Some(facts) = &self.facts else { return };
+        for symbol in &facts.symbols {
+            self.state.set.entry(symbol.clone()).or_insert_with(|| usual_size(symbol));
+        }
+        self.state.set.retain(|name, _| facts.symbols.contains(name));
     }
 }
 

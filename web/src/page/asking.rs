@@ -21,6 +21,7 @@ impl Page {
     /// Opens what the state says: an example, or a file of one's own that the browser's storage has, or the URL where the
     /// state came from there.
     pub(super) fn open_source(&mut self, ctx: &Context<Self>, linked: bool) {
+        self.file = JsValue::UNDEFINED;
         match self.state.source.clone() {
             Source::Example(name) => self.fetch(ctx, name),
             Source::Own(name) => {
@@ -55,7 +56,9 @@ impl Page {
     pub(super) fn forget_sizes(&mut self) {
         self.state.set.clear();
         self.state.input.clear();
+        self.state.layers.clear();
         self.state.freeze.clear();
+        self.state.tied.clear();
         self.state.turn("assume-batchnorm", false);
     }
 
@@ -74,12 +77,16 @@ impl Page {
         (self.largest, self.advice, self.applied) = (None, None, None);
         self.largest_asked = (0, String::new());
         self.generation += 1;
-        self.client.open(self.generation, name, file);
+        self.client.open(self.generation, &name, &self.state.told(), &file);
+        self.file = file;
     }
 
     /// Asks for what is said of the state as it is now, the short answer first.
     pub(super) fn changed(&mut self, ctx: &Context<Self>) {
         self.generation += 1;
+        if let Some(facts) = &self.facts {
+            self.state.rebatch(facts);
+        }
         // Answers about what is no more so are not waited for.
         let mut stale = vec![ADVISE, CURVE];
         if self.largest_asked.1 != self.any_batch() {
@@ -133,7 +140,7 @@ impl Page {
 
     /// What the matrix depends on.
     pub(super) fn any_card(&self) -> String {
-        let state = State { batch: 1, precision: String::new(), gpu: String::new(), ..self.state.clone() };
+        let state = State { precision: String::new(), gpu: String::new(), ..self.with_one() };
         format!("{:?} {} {}", self.state.source, matrix::cards(&self.state.gpu).join(" "), state.plan())
     }
 
@@ -144,6 +151,15 @@ impl Page {
 
     /// The plan whatever its batch, and the model: what the largest batch depends on.
     pub(super) fn any_batch(&self) -> String {
-        format!("{:?} {}", self.state.source, State { batch: 1, ..self.state.clone() }.plan())
+        format!("{:?} {}", self.state.source, self.with_one().plan())
+    }
+
+    /// The state with one sample in a batch.
+    fn with_one(&self) -> State {
+        let mut state = State { batch: 1, ..self.state.clone() };
+        if let Some(facts) = &self.facts {
+            state.rebatch(facts);
+        }
+        state
     }
 }

@@ -6,7 +6,7 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
     Blob, BlobPropertyBag, DragEvent, Event, File, FileList, HtmlAnchorElement, HtmlElement, Response,
-    Storage, Url, Window,
+    ScrollIntoViewOptions, ScrollLogicalPosition, Storage, Url, Window,
 };
 use yew::Callback;
 
@@ -154,6 +154,16 @@ pub(crate) fn copy(text: &str) {
     if let Some(window) = window() {
         let _ = window.navigator().clipboard().write_text(text);
     }
+}
+
+/// Brings the element with this id into view, with as little movement as that takes.
+pub(crate) fn show(id: &str) {
+    let Some(element) = window().and_then(|w| w.document()).and_then(|d| d.get_element_by_id(id)) else {
+        return;
+    };
+    let options = ScrollIntoViewOptions::new();
+    options.set_block(ScrollLogicalPosition::Nearest);
+    element.scroll_into_view_with_scroll_into_view_options(&options);
 }
 
 /// Goes to the element with this id.

@@ -1,8 +1,9 @@
 //! The page from top to bottom: the model, the answer, the controls, the pictures.
 
 use super::{Msg, Page};
-use crate::parts::{answer, controls, drop, log, notes, sections};
+use crate::parts::{answer, controls, drop, log, notes, sections, told};
 use crate::protocol::Problem;
+use crate::state::Source;
 use yew::prelude::*;
 
 pub(super) fn page(page: &Page, ctx: &Context<Page>) -> Html {
@@ -26,6 +27,9 @@ pub(super) fn page(page: &Page, ctx: &Context<Page>) -> Html {
             <main id="main" tabindex="-1">
                 { model(page, ctx) }
                 { problems(&page.problems) }
+                if page.may_be_told() {
+                    <told::Tell layers={page.state.layers.clone()} on_told={link.callback(Msg::Told)} />
+                }
                 { result(page, ctx) }
                 <log::Log explained={page.explained.clone()} on_log={link.callback(Msg::Log)} />
             </main>
@@ -89,12 +93,10 @@ fn result(page: &Page, ctx: &Context<Page>) -> Html {
     let edit = ctx.link().callback(Msg::Edited);
     html! {
         <div class="columns" data-settled={page.settled().to_string()}>
-            if let Some(head) = &page.head {
-                <answer::Answer state={page.state.clone()} head={head.clone()} largest={page.largest()} edit={edit.clone()} took={page.took}
-                    machine={page.machine.clone()} />
-            }
+            <answer::Answer state={page.state.clone()} head={page.head.clone()} largest={page.largest()} edit={edit.clone()} took={page.took}
+                machine={page.machine.clone()} />
             <controls::Controls state={page.state.clone()} facts={facts.clone()} edit={edit}
-                used={page.head.as_ref().map(|h| h.optimizer_impl.clone())} />
+                used={page.head.as_ref().map(|h| h.optimizer_impl.clone())} on_told={ctx.link().callback(Msg::Told)} />
             <div class="results">
                 if let Some(head) = &page.head {
                     { sections::all(page, ctx, head) }
@@ -106,10 +108,17 @@ fn result(page: &Page, ctx: &Context<Page>) -> Html {
 }
 
 impl Page {
+    /// Whether the file could not be opened and is a Keras file, which can be told what it does not say.
+    fn may_be_told(&self) -> bool {
+        let own =
+            matches!(&self.state.source, Source::Own(name) if !name.to_ascii_lowercase().ends_with(".onnx"));
+        own && self.facts.is_none() && !self.problems.is_empty() && !self.file.is_undefined()
+    }
+
     /// The file that a link speaks of and that only its owner can give.
     fn wanted(&self) -> Option<String> {
         match &self.state.source {
-            crate::state::Source::Own(name) if self.facts.is_none() => Some(name.clone()),
+            Source::Own(name) if self.facts.is_none() && self.file.is_undefined() => Some(name.clone()),
             _ => None,
         }
     }

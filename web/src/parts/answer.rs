@@ -1,12 +1,13 @@
 //! The answer: does it fit, how much it needs, and why. The batch and the card are chosen here.
 
 use super::bar::Bar;
-use super::fields::{Text, value};
+use super::batch::Batch;
+use super::gpu::Gpu;
 use crate::categories::{NAMES, PHASES, percent, size};
 use crate::page::Edit;
 use crate::protocol::{Head, Verdict};
 use crate::state::State;
-use memfit_engine::devices::{self, Card, Device};
+use memfit_engine::devices::{Card, Device};
 use memfit_engine::scenario::{INFERENCE, TRAINING};
 use memfit_report::amounts::grouped;
 use std::rc::Rc;
@@ -15,7 +16,8 @@ use yew::prelude::*;
 #[derive(Properties, PartialEq)]
 pub(crate) struct Props {
     pub(crate) state: State,
-    pub(crate) head: Rc<Head>,
+    /// None where the plan cannot be run as it is.
+    pub(crate) head: Option<Rc<Head>>,
     /// The largest batch that fits: not known yet, no batch at all, or a number.
     pub(crate) largest: Option<Option<u64>>,
     pub(crate) edit: Callback<Edit>,
@@ -31,16 +33,25 @@ pub(crate) fn device(gpu: &str) -> Option<Device> {
 
 #[component]
 pub(crate) fn Answer(props: &Props) -> Html {
-    let (state, head) = (&props.state, &props.head);
-    let device = device(&state.gpu);
-    let visible = device.as_ref().map_or(0, |d| d.usable().0);
-    let name = device.as_ref().map_or_else(|| "the card".to_owned(), short);
+    let state = &props.state;
     html! {
-        <section class="card answer" aria-labelledby="answer-title">
+        <section class="card answer" aria-label="Answer">
             <div class="choice">
                 <Gpu gpu={state.gpu.clone()} own={props.machine.as_ref() == Some(&state.gpu)} edit={&props.edit} />
                 <Batch batch={state.batch} edit={&props.edit} />
             </div>
+            if let Some(head) = &props.head { { said(props, head) } }
+        </section>
+    }
+}
+
+fn said(props: &Props, head: &Head) -> Html {
+    let state = &props.state;
+    let device = device(&state.gpu);
+    let visible = device.as_ref().map_or(0, |d| d.usable().0);
+    let name = device.as_ref().map_or_else(|| "the card".to_owned(), short);
+    html! {
+        <>
             <div aria-live="polite">
                 { largest(props, &name) }
                 { verdict(head, state, &name) }
@@ -48,7 +59,7 @@ pub(crate) fn Answer(props: &Props) -> Html {
             </div>
             <Bar parts={head.parts.clone()} others={head.fit.as_ref().map_or(0, |f| f.others)} capacity={visible} card={name} />
             <p class="note">{range(head)}{format!(" Estimated in {:.0} ms.", props.took)}</p>
-        </section>
+        </>
     }
 }
 
@@ -160,109 +171,4 @@ pub(crate) fn short(device: &Device) -> String {
     let words = ["NVIDIA", "GeForce", "AMD", "Radeon", "Apple", "Instinct"];
     let kept: Vec<&str> = device.name.split(' ').filter(|w| !words.contains(w)).collect();
     if kept.is_empty() { device.name.clone() } else { kept.join(" ") }
-}
-
-#[derive(Properties, PartialEq)]
-struct GpuProps {
-    gpu: String,
-    /// Whether it is this machine's.
-    own: bool,
-    edit: Callback<Edit>,
-}
-
-/// A card by name, or a size.
-#[component]
-fn Gpu(props: &GpuProps) -> Html {
-    let typed = use_state(|| None::<String>);
-    let error = typed.as_ref().and_then(|text| Card::find(text).err()).map(|e| e.to_string());
-    let change = {
-        let (typed, edit) = (typed.clone(), props.edit.clone());
-        Callback::from(move |text: String| {
-            if let Ok(card) = Card::find(&text) {
-                let id = card.device.id;
-                edit.emit(Rc::new(move |s| s.gpu.clone_from(&id)));
-                typed.set(None);
-            } else {
-                typed.set(Some(text));
-            }
-        })
-    };
-    let shown = typed
-        .as_ref()
-        .cloned()
-        .unwrap_or_else(|| devices::find(&props.gpu).map_or_else(|_| props.gpu.clone(), short));
-    html! {
-        <>
-            <Text id="gpu" label="GPU" value={shown} list="cards" error={error.unwrap_or_default()} on_change={change}
-                note={if props.own { "this machine's card" } else { "a name, a size such as 24GiB, a slice such as a100-40gb:3g.20gb" }} />
-            <datalist id="cards">
-                { for devices::catalogue().iter().map(|d| html! {
-                    <option value={d.name.clone()}>{size(d.total().0)}</option>
-                }) }
-            </datalist>
-        </>
-    }
-}
-
-#[derive(Properties, PartialEq)]
-struct BatchProps {
-    batch: u64,
-    edit: Callback<Edit>,
-}
-
-/// The slider's places: each size up to 32, then ever larger steps.
-fn places() -> Vec<u64> {
-    let steps =
-        [(1, 32, 1), (36, 64, 4), (72, 256, 8), (288, 1024, 32), (1152, 4096, 128), (4608, 16384, 512)];
-    steps.iter().flat_map(|(from, to, by)| (*from..=*to).step_by(*by)).collect()
-}
-
-#[component]
-fn Batch(props: &BatchProps) -> Html {
-    let places = use_memo((), |()| places());
-    let at = places.partition_point(|n| *n < props.batch).min(places.len().saturating_sub(1));
-    let set = |n: u64| -> Edit { Rc::new(move |s: &mut State| s.batch = n.max(1)) };
-    let slide = {
-        let places = places.clone();
-        props.edit.reform(move |event: InputEvent| {
-            let at: usize = value(&event).parse().unwrap_or_default();
-            set(places.get(at).copied().unwrap_or(1))
-        })
-    };
-    let batch = props.batch;
-    // As with text: what is being typed stays.
-    let draft = use_state(|| None::<String>);
-    let typing = {
-        let draft = draft.clone();
-        Callback::from(move |event: InputEvent| draft.set(Some(value(&event))))
-    };
-    let typed = {
-        let (draft, edit) = (draft.clone(), props.edit.clone());
-        Callback::from(move |event: Event| {
-            draft.set(None);
-            edit.emit(set(value(&event).trim().parse().unwrap_or(batch)));
-        })
-    };
-    let shown = draft.as_ref().cloned().unwrap_or_else(|| batch.to_string());
-    html! {
-        <div class="field batch">
-            <label for="batch">{"Batch size"}</label>
-            <div class="slide">
-                <input id="slider" type="range" min="0" max={(places.len() - 1).to_string()} value={at.to_string()} oninput={slide}
-                    aria-label="Batch size" aria-valuetext={props.batch.to_string()} />
-                <input id="batch" type="number" min="1" step="1" value={shown} oninput={typing} onchange={typed} />
-            </div>
-        </div>
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_rise_and_every_small_batch_has_one() {
-        let places = places();
-        assert!(places.windows(2).all(|w| w[0] < w[1]) && places[..32] == (1..=32).collect::<Vec<u64>>());
-    }
 }

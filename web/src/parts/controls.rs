@@ -1,9 +1,10 @@
 //! What can be chosen. Sizes that the file leaves open come first, since nothing can be said without them.
 
 use super::fields::{Check, Select, Text, options};
+use super::told::{CustomLayers, Told};
 use crate::page::Edit;
 use crate::protocol::Facts;
-use crate::state::{self, AMOUNTS, FLAGS, State, Where, read_shape, shape};
+use crate::state::{self, AMOUNTS, FLAGS, Place, State, read_shape, shape};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -14,6 +15,7 @@ pub(crate) struct Props {
     pub(crate) edit: Callback<Edit>,
     /// The optimizer's implementation that is really used.
     pub(crate) used: Option<String>,
+    pub(crate) on_told: Callback<Told>,
 }
 
 /// A callback that puts a value into the state.
@@ -39,11 +41,15 @@ pub(crate) fn Controls(props: &Props) -> Html {
         let globs: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         Rc::new(move |s| s.freeze.clone_from(&globs))
     });
+    // The usual one is not written into links.
+    let usual = state::usual_framework(&props.facts.format);
+    let frameworks = state::FRAMEWORKS.map(|(word, name)| (if word == usual { "" } else { word }, name));
+    let framework = Some(&state.framework).filter(|word| *word != usual).cloned().unwrap_or_default();
     html! {
         <form class="card controls" aria-label="Training plan" onsubmit={Callback::from(|e: SubmitEvent| e.prevent_default())}>
             <h2>{"Training plan"}</h2>
             { sizes(props) }
-            <Select id="framework" label="Framework" value={state.framework.clone()} options={options(&state::FRAMEWORKS)}
+            <Select id="framework" label="Framework" value={framework} options={options(&frameworks)}
                 on_change={put(edit, |s, v| s.framework = v)} />
             <Select id="precision" label="Precision" value={state.precision.clone()} options={options(&state::PRECISIONS)}
                 on_change={put(edit, |s, v| s.precision = v)} />
@@ -58,84 +64,86 @@ pub(crate) fn Controls(props: &Props) -> Html {
                     note="gradient accumulation, each of the batch size above" on_change={accumulate} />
                 <Text id="freeze" label="Frozen parameters" value={state.freeze.join(" ")} placeholder="encoder.* embed.*"
                     note="by name, several with a space between" on_change={freeze} />
-                { amounts(props, |means| means == Where::Training) }
+                { amounts(props, Place::Plan) }
             }
-            { more(props) }
-            { several(props) }
-            { process(props) }
-            <details open={state.others > 0 || state.has("display")}>
-                <summary>{"What else is on the card"}</summary>
+            { step(props) }
+            { allocator(props) }
+            <Group title="Several GPUs" says={state.says(Place::Parallel)}>
+                { amounts(props, Place::Parallel) }
+                <Select id="parallel" label="How replicas share" value={state.sharing.clone()} options={options(&state::SHARINGS)}
+                    on_change={put(edit, |s, v| s.sharing = v)} />
+            </Group>
+            <Group title="Around the step" says={state.says(Place::Process)}>{ amounts(props, Place::Process) }</Group>
+            <Group title="What else is on the card" says={state.says(Place::Card)}>
                 <Text id="others" label="Other processes, MiB" value={state.others.to_string()} mode="numeric" on_change={others} />
-                { flags(props, |means| means == Where::Card) }
-            </details>
+                { flags(props, Place::Card) }
+            </Group>
         </form>
     }
 }
 
-/// Several GPUs, and how they share the work.
-fn several(props: &Props) -> Html {
-    let state = &props.state;
-    html! {
-        <details open={state.amount("gpus").is_some()}>
-            <summary>{"Several GPUs"}</summary>
-            { amounts(props, |means| means == Where::Parallel) }
-            <Select id="parallel" label="How they share the work" value={state.sharing.clone()} options={options(&state::SHARINGS)}
-                on_change={put(&props.edit, |s, v| s.sharing = v)} />
-        </details>
-    }
-}
-
-/// What the process does beside the step.
-fn process(props: &Props) -> Html {
-    let steps = is_tensorflow(props) && props.state.mode == "train";
-    let here = |means| means == Where::Process || means == Where::TensorflowTraining && steps;
-    html! {
-        <details open={["prefetch", "predict", "stale", "steps"].iter().any(|word| props.state.amount(word).is_some())}>
-            <summary>{"Around the step"}</summary>
-            { amounts(props, here) }
-        </details>
-    }
-}
-
-fn is_tensorflow(props: &Props) -> bool {
-    let named = &props.state.framework;
-    named == "tensorflow" || named.is_empty() && props.facts.format == "keras"
-}
-
-fn more(props: &Props) -> Html {
-    let (state, edit) = (&props.state, &props.edit);
-    let train = state.mode == "train";
-    let tensorflow = is_tensorflow(props);
+/// How the step is run, beyond what everybody asks.
+fn step(props: &Props) -> Html {
+    let (state, edit, facts) = (&props.state, &props.edit, &props.facts);
+    let (train, torch) = (state.mode == "train", state.framework_of(&facts.format) == "pytorch");
     let used = props.used.as_deref().map(|used| format!("{used} is used")).unwrap_or_default();
     html! {
-        <details>
-            <summary>{"More"}</summary>
+        <Group title="Loss, kernels and more" says={state.says(Place::Step)}>
             if train {
                 <Select id="loss" label="Loss" value={state.loss.clone()} options={options(&state::LOSSES)}
                     on_change={put(edit, |s, v| s.loss = v)} />
-                if !tensorflow {
+                if torch {
                     <Select id="impl" label="Optimizer's implementation" value={state.optimizer_impl.clone()} note={used}
                         options={options(&state::IMPLEMENTATIONS)} on_change={put(edit, |s, v| s.optimizer_impl = v)} />
                 }
             }
-            { flags(props, |means| match means {
-                Where::Card | Where::Process | Where::Parallel => false,
-                Where::TensorflowTraining => train && tensorflow,
-                Where::Any => true,
-                Where::Training => train,
-                Where::Pytorch => !tensorflow,
-                Where::PytorchTraining => train && !tensorflow,
-                Where::Tensorflow => tensorflow,
-                Where::Folded => props.facts.eval,
-            }) }
-            { amounts(props, |means| means == Where::Tensorflow && tensorflow) }
-        </details>
+            if facts.untied {
+                <Select id="tied" label="Output layer and embedding" value={state.tied.clone()} options={options(&state::TIED)}
+                    on_change={put(edit, |s, v| s.tied = v)} />
+            }
+            if facts.folded { { flags(props, Place::Export) } }
+            { flags(props, Place::Step) }
+        </Group>
     }
 }
 
+/// How the framework's allocator is set up.
+fn allocator(props: &Props) -> Html {
+    let state = &props.state;
+    let torch = state.framework_of(&props.facts.format) == "pytorch";
+    html! {
+        <Group title="Allocator" says={state.says(Place::Allocator)}>
+            { flags(props, Place::Allocator) }
+            if torch {
+                <Text id="alloc" label="PYTORCH_ALLOC_CONF" value={state.conf.clone()} placeholder="max_split_size_mb:128"
+                    on_change={put(&props.edit, |s, v: String| v.trim().clone_into(&mut s.conf))} />
+            }
+            { amounts(props, Place::Allocator) }
+        </Group>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct GroupProps {
+    title: AttrValue,
+    /// Whether something in it is not at its default.
+    says: bool,
+    children: Html,
+}
+
+/// A part that is folded until something in it is not at its default, and is then left as it is.
+#[component]
+fn Group(props: &GroupProps) -> Html {
+    let open = use_mut_ref(|| false);
+    *open.borrow_mut() |= props.says;
+    let open = *open.borrow();
+    html! { <details {open}><summary>{&props.title}</summary>{props.children.clone()}</details> }
+}
+
 /// The numbers that mean something here.
-fn amounts(props: &Props, here: impl Fn(Where) -> bool) -> Html {
-    let shown = AMOUNTS.iter().filter(|amount| here(amount.means));
+fn amounts(props: &Props, place: Place) -> Html {
+    let here = |when| props.state.means(when, &props.facts.format);
+    let shown = AMOUNTS.iter().filter(|amount| amount.place == place && here(amount.when));
     shown
         .map(|amount| {
             let word = amount.word;
@@ -152,8 +160,9 @@ fn amounts(props: &Props, here: impl Fn(Where) -> bool) -> Html {
 }
 
 /// The flags that mean something here.
-fn flags(props: &Props, here: impl Fn(Where) -> bool) -> Html {
-    let shown = FLAGS.iter().filter(|flag| here(flag.means));
+fn flags(props: &Props, place: Place) -> Html {
+    let here = |when| props.state.means(when, &props.facts.format);
+    let shown = FLAGS.iter().filter(|flag| flag.place == place && here(flag.when));
     shown
         .map(|flag| {
             let word = flag.word;
@@ -183,12 +192,15 @@ fn sizes(props: &Props) -> Html {
     });
     let fixed = facts.inputs.iter().filter(|i| i.dims.as_ref().is_some_and(|d| d.len() > 1));
     let shapes = fixed.map(|input| {
-        let key = input.name.clone();
+        let (key, axis) = (input.name.clone(), input.batch);
         let change = props.edit.reform(move |text: String| -> Edit {
             let (key, dims) = (key.clone(), read_shape(&text));
             Rc::new(move |s| {
                 match &dims {
-                    Some(dims) => s.input.insert(key.clone(), dims.clone()),
+                    Some(dims) => {
+                        s.batch = axis.and_then(|axis| dims.get(axis).copied()).unwrap_or(s.batch);
+                        s.input.insert(key.clone(), dims.clone())
+                    }
                     None => s.input.remove(&key),
                 };
             })
@@ -203,11 +215,11 @@ fn sizes(props: &Props) -> Html {
     html! {
         <>
             { for named }
-            <details>
-                <summary>{"Input shapes"}</summary>
+            <Group title="Input shapes" says={!state.input.is_empty() || !state.layers.is_empty()}>
                 { for shapes }
-                <p class="note">{"A shape given here replaces the file's, batch included."}</p>
-            </details>
+                <p class="note">{"A shape given here takes the place of the file's; its batch is the slider's."}</p>
+                if facts.format == "keras" { <CustomLayers layers={state.layers.clone()} on_told={&props.on_told} /> }
+            </Group>
         </>
     }
 }

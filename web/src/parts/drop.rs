@@ -34,8 +34,13 @@ pub(crate) struct Props {
 #[component]
 pub(crate) fn Drop(props: &Props) -> Html {
     if let Some(name) = &props.opening {
-        return html! { <p class="card opening" role="status"><span class="spinner" aria-hidden="true"></span>{format!("Reading {name}…")}
-        if props.read > 0 { <progress max="100" value={props.read.to_string()} aria-label="Read so far"></progress> }</p> };
+        return html! {
+            <div class="card opening">
+                <p role="status"><span class="spinner" aria-hidden="true"></span>{format!("Reading {name}…")}</p>
+                if props.read > 0 { <progress max="100" value={props.read.to_string()} aria-label="Read so far"></progress> }
+                <button type="button" onclick={props.on_close.reform(|_| ())}>{"Stop"}</button>
+            </div>
+        };
     }
     if let Some(facts) = &props.facts {
         return html! { <Opened facts={facts.clone()} on_file={&props.on_file} on_close={&props.on_close} /> };

@@ -2,7 +2,8 @@
 
 use super::fields::value;
 use crate::categories::{percent, size};
-use crate::draw::tree::Module;
+use crate::draw::tree::{Module, around, innermost};
+use crate::page::browser::{self, Timer};
 use memfit_report::amounts::grouped;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -26,6 +27,12 @@ pub(crate) struct Props {
     pub(crate) trees: Rc<Vec<Module>>,
     pub(crate) selected: AttrValue,
     pub(crate) on_select: Callback<String>,
+    /// A module to open and to bring into view, with how many there were before it.
+    pub(crate) revealed: (usize, AttrValue),
+}
+
+fn row_id(path: &str) -> String {
+    format!("row-{path}")
 }
 
 #[component]
@@ -36,6 +43,31 @@ pub(crate) fn Layers(props: &Props) -> Html {
     let toggled = use_state(BTreeSet::<String>::new);
     let opened = use_memo(props.trees.clone(), |trees| open_at_first(trees));
     let total: u64 = props.trees.iter().map(Module::at_peak).sum();
+
+    let timer = use_mut_ref(|| None::<Timer>);
+    {
+        let (trees, toggled, opened) = (props.trees.clone(), toggled.clone(), opened.clone());
+        let (filter, all) = (filter.clone(), all.clone());
+        use_effect_with(props.revealed.clone(), move |(_, path)| {
+            if path.is_empty() {
+                return;
+            }
+            let mut next = (*toggled).clone();
+            for module in around(&trees, path) {
+                // What was not open at first is toggled once, and what was is not.
+                if opened.contains(module) {
+                    next.remove(module)
+                } else {
+                    next.insert(module.into())
+                };
+            }
+            toggled.set(next);
+            filter.set(String::new());
+            all.set(true);
+            let id = row_id(path);
+            *timer.borrow_mut() = Some(Timer::after(0, move || browser::show(&id)));
+        });
+    }
 
     let mut rows = Vec::new();
     let wanted = filter.trim().to_lowercase();
@@ -48,6 +80,8 @@ pub(crate) fn Layers(props: &Props) -> Html {
     }
     let hidden = if *all { 0 } else { rows.len().saturating_sub(SHOWN) };
     rows.truncate(rows.len() - hidden);
+
+    let marked = innermost(rows.iter().map(|(module, _)| &*module.path), &props.selected);
 
     let set = |to: Order| {
         let order = order.clone();
@@ -94,7 +128,7 @@ pub(crate) fn Layers(props: &Props) -> Html {
                         { header("At peak", Order::AtPeak, true) }
                     </tr></thead>
                     <tbody>
-                        { for rows.iter().map(|(module, depth)| row(module, *depth, total, wanted.is_empty().then(|| is_open(&module.path)), &toggle, props)) }
+                        { for rows.iter().map(|(module, depth)| row(module, *depth, total, wanted.is_empty().then(|| is_open(&module.path)), marked == Some(&*module.path), &toggle, props)) }
                     </tbody>
                 </table>
             </div>
@@ -110,6 +144,7 @@ fn row(
     depth: usize,
     total: u64,
     open: Option<bool>,
+    selected: bool,
     toggle: &Callback<String>,
     props: &Props,
 ) -> Html {
@@ -123,11 +158,10 @@ fn row(
         Callback::from(move |_: FocusEvent| on_select.emit(path.clone()))
     };
     let click = toggle.reform(move |_: MouseEvent| path.clone());
-    let selected = !props.selected.is_empty() && *props.selected == module.path;
     let depth = ["d0", "d1", "d2", "d3", "d4", "d5", "d6"][depth.min(6)];
     let shown = if open.is_some() { &module.name } else { &module.path };
     html! {
-        <tr class={classes!(selected.then_some("selected"))} onpointerenter={select} onfocusin={focus}>
+        <tr id={row_id(&module.path)} class={classes!(selected.then_some("selected"))} onpointerenter={select} onfocusin={focus}>
             <th scope="row" class={depth}>
                 if let Some(open) = open.filter(|_| !module.children.is_empty()) {
                     <button type="button" class="fold" onclick={click} aria-expanded={open.to_string()}>

@@ -67,12 +67,17 @@ struct ModulesProps {
 /// Treemap and table, which highlight each other.
 #[component]
 fn Modules(props: &ModulesProps) -> Html {
+    let revealed = use_state(|| (0, AttrValue::default()));
+    let reveal = {
+        let revealed = revealed.clone();
+        Callback::from(move |path: String| revealed.set((revealed.0 + 1, path.into())))
+    };
     let trees = use_memo(props.details.clone(), |details| Rc::new(tree::trees(&details.layers)));
     html! {
         <section class="card" aria-labelledby="layers-title">
             <h2 id="layers-title">{"Layers"}</h2>
-            <treemap::Treemap trees={(*trees).clone()} selected={&props.selected} on_select={&props.on_select} width={props.width} />
-            <layers::Layers trees={(*trees).clone()} selected={&props.selected} on_select={&props.on_select} />
+            <treemap::Treemap trees={(*trees).clone()} selected={&props.selected} on_select={&props.on_select} on_reveal={reveal} width={props.width} />
+            <layers::Layers trees={(*trees).clone()} selected={&props.selected} on_select={&props.on_select} revealed={(*revealed).clone()} />
         </section>
     }
 }

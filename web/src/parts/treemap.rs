@@ -3,7 +3,7 @@
 //! It shows at a glance what the table beside it says in numbers; the table is what a keyboard and a screen reader use.
 
 use crate::categories::{class, percent, size};
-use crate::draw::tree::Module;
+use crate::draw::tree::{Module, innermost};
 use crate::draw::treemap::{Rect, squarify};
 use std::rc::Rc;
 use yew::prelude::*;
@@ -19,6 +19,8 @@ pub(crate) struct Props {
     pub(crate) trees: Rc<Vec<Module>>,
     pub(crate) selected: AttrValue,
     pub(crate) on_select: Callback<String>,
+    /// A module was clicked.
+    pub(crate) on_reveal: Callback<String>,
     pub(crate) width: u32,
 }
 
@@ -38,11 +40,12 @@ pub(crate) fn Treemap(props: &Props) -> Html {
     let modules: Vec<&Module> = props.trees.iter().collect();
     place(&modules, within, 0, &mut tiles);
     let total: u64 = modules.iter().map(|m| m.at_peak()).sum();
+    let marked = innermost(tiles.iter().map(|tile| &*tile.module.path), &props.selected);
     let leave = props.on_select.reform(|_: PointerEvent| String::new());
     html! {
         <svg class="chart treemap" viewBox={format!("0 0 {} {HEIGHT}", props.width)} role="img" onpointerleave={leave}
             aria-label="Modules as areas as large as what they hold at the peak; the table below has the same in numbers">
-            { for tiles.iter().map(|tile| draw(tile, total, props)) }
+            { for tiles.iter().map(|tile| draw(tile, total, marked, props)) }
         </svg>
     }
 }
@@ -65,11 +68,13 @@ fn place<'a>(modules: &[&'a Module], within: Rect, depth: usize, tiles: &mut Vec
     }
 }
 
-fn draw(tile: &Tile, total: u64, props: &Props) -> Html {
+fn draw(tile: &Tile, total: u64, marked: Option<&str>, props: &Props) -> Html {
     let (module, place) = (tile.module, tile.place);
-    let selected = !props.selected.is_empty() && module.path == *props.selected;
+    let selected = marked == Some(&*module.path);
     let path = module.path.clone();
     let select = props.on_select.reform(move |_: PointerEvent| path.clone());
+    let path = module.path.clone();
+    let reveal = props.on_reveal.reform(move |_: MouseEvent| path.clone());
     let letters = ((place.width - 8.0) / LETTER).max(0.0) as usize;
     let fits = place.height > 16.0 && letters > 2;
     let mut name: String = module.name.chars().take(letters).collect();
@@ -83,7 +88,7 @@ fn draw(tile: &Tile, total: u64, props: &Props) -> Html {
     };
     let (x, y) = (place.x, place.y);
     html! {
-        <g onpointerenter={select} class={classes!(selected.then_some("selected"))}>
+        <g onpointerenter={select} onclick={reveal} class={classes!(selected.then_some("selected"))}>
             <rect x={format!("{x:.1}")} y={format!("{y:.1}")} width={format!("{:.1}", place.width)} height={format!("{:.1}", place.height)} class={shape}>
                 <title>{format!("{}: {}, {} of the peak", module.path, size(module.at_peak()), percent(module.at_peak(), total))}</title>
             </rect>

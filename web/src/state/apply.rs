@@ -1,11 +1,29 @@
 //! A change of a plan, under the keys that a plan in JSON has, made in the state of the page. Advice comes so.
 
-use super::State;
+use super::{AMOUNTS, FLAGS, State};
 use serde_json::{Map, Value};
+
+/// Keys of a plan that [`State::apply`] takes, beside those of numbers and flags.
+const KEYS: [&str; 11] = [
+    "batch_size",
+    "other_processes_bytes",
+    "accumulate",
+    "parallel",
+    "precision",
+    "optimizer",
+    "optimizer_impl",
+    "checkpoint",
+    "freeze",
+    "set",
+    "input",
+];
 
 /// Whether the page has a control for all that a change says.
 pub(crate) fn can_apply(change: &Map<String, Value>) -> bool {
-    !change.is_empty() && change.keys().all(|key| !["tensor_parallel", "pipeline_stages"].contains(&&**key))
+    let has_control = |key: &str| {
+        KEYS.contains(&key) || AMOUNTS.iter().any(|n| n.is(key)) || FLAGS.iter().any(|f| f.key == key)
+    };
+    !change.is_empty() && change.keys().all(|key| has_control(key))
 }
 
 impl State {
@@ -55,7 +73,7 @@ impl State {
 
     /// Turns the flag with this key of a plan.
     fn set_flag(&mut self, key: &str, on: bool) {
-        let known = super::FLAGS.iter().find(|flag| flag.key == key);
+        let known = FLAGS.iter().find(|flag| flag.key == key);
         if let Some(flag) = known {
             self.turn(flag.word, on == (flag.value == "true"));
         }
@@ -71,7 +89,7 @@ mod tests {
     fn a_change_is_made_in_the_state() {
         let mut state = State { batch: 64, others: 500, ..State::default() };
         state.turn("display", true);
-        let Value::Object(change) = json!({
+        let Value::Object(mut change) = json!({
             "batch_size": 16, "accumulate": 4, "precision": "mixed-bf16", "freeze": ["a.*"], "set": {"seq": 256},
             "input": {"x": [16, 3, 112, 112]}, "allocator": {"expandable_segments": true}, "other_processes_bytes": 0,
             "display": false, "keep_gradients": true, "xla": false, "nothing": [1], "validation_batch": 8,
@@ -93,8 +111,12 @@ mod tests {
             expected.turn(word, true);
         }
         assert_eq!(state, expected);
-        assert!(can_apply(&change) && !can_apply(&Map::new()));
-        let split = json!({"tensor_parallel": 2});
-        assert!(!can_apply(split.as_object().unwrap()));
+        assert!(!can_apply(&change) && !can_apply(&Map::new()));
+        change.remove("nothing");
+        assert!(can_apply(&change));
+        for (change, has_control) in [(json!({"tensor_parallel": 2}), true), (json!({"loss": "mse"}), false)]
+        {
+            assert_eq!(can_apply(change.as_object().unwrap()), has_control, "{change}");
+        }
     }
 }

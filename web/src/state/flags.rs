@@ -1,67 +1,53 @@
 //! What is either on or off: how a link, the command line and a plan in JSON say it, and when it means anything.
 
 use super::State;
-
-/// When a flag means anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Where {
-    Any,
-    /// It is about the card.
-    Card,
-    Training,
-    Pytorch,
-    PytorchTraining,
-    Tensorflow,
-    TensorflowTraining,
-    /// It is about the process around the step.
-    Process,
-    /// It is about several GPUs.
-    Parallel,
-    /// Where an inference export has folded batch norms.
-    Folded,
-}
+use super::places::{Place, When};
 
 /// Something that is either on or off, and off at first.
 pub(crate) struct Flag {
     /// In links.
     pub(crate) word: &'static str,
     pub(crate) label: &'static str,
-    /// On the command line.
-    pub(crate) typed: &'static str,
+    /// On the command line; nothing where [`State::conf`] says it.
+    pub(super) typed: &'static str,
     /// In a plan, with its value in JSON.
-    pub(crate) key: &'static str,
-    pub(crate) value: &'static str,
-    pub(crate) means: Where,
+    pub(super) key: &'static str,
+    pub(super) value: &'static str,
+    pub(crate) place: Place,
+    pub(crate) when: When,
 }
 
 const fn flag(
     word: &'static str,
     label: &'static str,
     typed: &'static str,
-    key: &'static str,
-    value: &'static str,
-    means: Where,
+    (key, value): (&'static str, &'static str),
+    place: Place,
+    when: When,
 ) -> Flag {
-    Flag { word, label, typed, key, value, means }
+    Flag { word, label, typed, key, value, place, when }
 }
 
 /// All of them, in the order in which they are shown.
 #[rustfmt::skip]
-pub(crate) const FLAGS: [Flag; 14] = [
-    flag("display", "It drives a display", "--display", "display", "true", Where::Card),
-    flag("expandable", "Expandable segments", "--allocator-conf expandable_segments:True", "allocator_conf", "\"expandable_segments:True\"", Where::Pytorch),
-    flag("growth", "Memory growth", "--memory-growth", "memory_growth", "true", Where::Tensorflow),
-    flag("async-pool", "CUDA’s own pool (cudaMallocAsync)", "--cuda-malloc-async", "cuda_malloc_async", "true", Where::Any),
-    flag("weight-decay", "Weight decay", "--weight-decay 0.01", "weight_decay", "true", Where::Training),
-    flag("keep-gradients", "Gradients stay between steps", "--keep-gradients", "keep_gradients", "true", Where::PytorchTraining),
-    flag("ema", "Averaged weights (EMA)", "--ema", "ema", "true", Where::Training),
-    flag("master-weights", "Float32 master weights", "--master-weights", "master_weights", "true", Where::PytorchTraining),
-    flag("composed-attention", "Attention without a fused kernel", "--composed-attention", "composed_attention", "true", Where::Pytorch),
-    flag("cudnn-benchmark", "cuDNN benchmark", "--cudnn-benchmark", "cudnn_benchmark", "true", Where::Pytorch),
-    flag("channels-last", "Channels last", "--channels-last", "channels_last", "true", Where::Pytorch),
-    flag("autocast-backward", "Backward inside of autocast", "--autocast-backward", "autocast_backward", "true", Where::PytorchTraining),
-    flag("no-xla", "Without XLA", "--no-xla", "xla", "false", Where::Tensorflow),
-    flag("assume-batchnorm", "Put folded batch norms back", "--assume-batchnorm", "assume_batchnorm", "true", Where::Folded),
+pub(crate) const FLAGS: [Flag; 17] = [
+    flag("display", "It drives a display", "--display", ("display", "true"), Place::Card, When::Always),
+    flag("expandable", "Expandable segments", "", ("", ""), Place::Allocator, When::Pytorch),
+    flag("growth", "Memory growth", "--memory-growth", ("memory_growth", "true"), Place::Allocator, When::Tensorflow),
+    flag("async-pool", "CUDA’s own pool (cudaMallocAsync)", "--cuda-malloc-async", ("cuda_malloc_async", "true"), Place::Allocator, When::Always),
+    flag("weight-decay", "Weight decay", "--weight-decay 0.01", ("weight_decay", "true"), Place::Step, When::Training),
+    flag("clip-norm", "Gradients clipped by their global norm", "--global-clipnorm 1", ("global_clipnorm", "true"), Place::Step, When::TensorflowTraining),
+    flag("keep-gradients", "Gradients stay between steps", "--keep-gradients", ("keep_gradients", "true"), Place::Step, When::PytorchTraining),
+    flag("ema", "Averaged weights (EMA)", "--ema", ("ema", "true"), Place::Step, When::Training),
+    flag("master-weights", "Float32 master weights", "--master-weights", ("master_weights", "true"), Place::Step, When::PytorchTraining),
+    flag("composed-attention", "Attention without a fused kernel", "--composed-attention", ("composed_attention", "true"), Place::Step, When::Pytorch),
+    flag("cudnn-benchmark", "cuDNN benchmark", "--cudnn-benchmark", ("cudnn_benchmark", "true"), Place::Step, When::Pytorch),
+    flag("channels-last", "Channels last", "--channels-last", ("channels_last", "true"), Place::Step, When::Pytorch),
+    flag("autocast-backward", "Backward inside of autocast", "--autocast-backward", ("autocast_backward", "true"), Place::Step, When::PytorchTraining),
+    flag("no-xla", "Without XLA", "--no-xla", ("xla", "false"), Place::Step, When::Tensorflow),
+    flag("run-eagerly", "Run eagerly, without a graph", "--run-eagerly", ("run_eagerly", "true"), Place::Step, When::Tensorflow),
+    flag("no-loss-scale", "Without loss scaling", "--no-loss-scale", ("loss_scale", "false"), Place::Step, When::TensorflowTraining),
+    flag("assume-batchnorm", "Put folded batch norms back", "--assume-batchnorm", ("assume_batchnorm", "true"), Place::Export, When::Always),
 ];
 
 impl State {
@@ -84,5 +70,12 @@ impl State {
     /// The flags that are on.
     pub(super) fn flags(&self) -> impl Iterator<Item = &'static Flag> {
         FLAGS.iter().filter(|flag| self.has(flag.word))
+    }
+
+    /// What `PYTORCH_ALLOC_CONF` holds.
+    pub(super) fn allocator_conf(&self) -> String {
+        let expandable = self.has("expandable").then_some("expandable_segments:True");
+        let typed = Some(&*self.conf).filter(|conf| !conf.is_empty());
+        expandable.into_iter().chain(typed).collect::<Vec<_>>().join(",")
     }
 }

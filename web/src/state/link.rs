@@ -53,6 +53,8 @@ impl State {
         put("checkpoint", &self.checkpoint, self.checkpoint != d.checkpoint);
         put("loss", &self.loss, self.loss != d.loss);
         put("parallel", &self.sharing, !self.sharing.is_empty());
+        put("alloc", &self.conf, !self.conf.is_empty());
+        put("tied", &self.tied, !self.tied.is_empty());
         for (word, n) in &self.amounts {
             put(word, &n.to_string(), true);
         }
@@ -67,6 +69,9 @@ impl State {
         }
         for (name, dims) in &self.input {
             put(&format!("input.{name}"), &shape(dims), true);
+        }
+        for (name, what) in &self.layers {
+            put(&format!("layer.{name}"), what, true);
         }
         let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("{}={}", escape(k), escape(v))).collect();
         pairs.join("&")
@@ -105,6 +110,8 @@ impl State {
             "checkpoint" if one_of(&super::CHECKPOINTS) => self.checkpoint = value,
             "loss" if one_of(&super::LOSSES) => self.loss = value,
             "parallel" if one_of(&super::SHARINGS) => self.sharing = value,
+            "alloc" => self.conf = value,
+            "tied" if one_of(&super::TIED) => self.tied = value,
             _ if super::AMOUNTS.iter().any(|amount| amount.word == key) => {
                 self.count(key, number(&value).unwrap_or_default());
             }
@@ -114,6 +121,8 @@ impl State {
                     self.set.insert(name.into(), n);
                 } else if let (Some(name), Some(dims)) = (key.strip_prefix("input."), read_shape(&value)) {
                     self.input.insert(name.into(), dims);
+                } else if let Some(name) = key.strip_prefix("layer.") {
+                    self.layers.insert(name.into(), value);
                 } else {
                     self.turn(key, value == "1");
                 }
@@ -179,10 +188,13 @@ mod tests {
             freeze: vec!["a.*".into(), "b+c".into()],
             loss: "mse".into(),
             sharing: "zero3".into(),
+            conf: "max_split_size_mb:128".into(),
+            tied: "no".into(),
             amounts: super::super::AMOUNTS.iter().map(|amount| amount.word).zip(2..).collect(),
             flags: super::super::FLAGS.iter().map(|flag| flag.word).collect(),
             set: BTreeMap::from([("seq len".into(), 512)]),
             input: BTreeMap::from([("x".into(), vec![1, 2])]),
+            layers: BTreeMap::from([("my scale".into(), "shape=7x7,params=3".into())]),
         };
         let link = format!("#{}", state.link());
         assert_eq!(State::from_link(&link), state);

@@ -18,9 +18,12 @@ pub(super) fn facts(opened: &Opened) -> Facts {
         let tensor = graph.tensor(*id);
         let dims = tensor.declared.shape().map(|s| s.dims());
         symbols.extend(dims.into_iter().flatten().flat_map(Dim::symbols).map(str::to_owned));
+        let axis = |symbol: &String| dims?.iter().position(|dim| dim.to_string() == *symbol);
         Input {
             name: tensor.name.to_string(),
             dtype: tensor.declared.dtype().map(|d| d.name().to_owned()).unwrap_or_default(),
+            // Where nothing is named, a batch is bound to the first axis.
+            batch: batch.as_ref().map_or(Some(0), axis),
             dims: dims.map(|dims| dims.iter().map(ToString::to_string).collect()),
         }
     });
@@ -28,6 +31,7 @@ pub(super) fn facts(opened: &Opened) -> Facts {
     if let Some(batch) = batch {
         symbols.remove(&batch);
     }
+    let found = |kind| opened.model.report().findings.iter().any(|f| f.kind == kind);
     Facts {
         name: opened.name.clone(),
         format: opened.format.to_owned(),
@@ -35,7 +39,8 @@ pub(super) fn facts(opened: &Opened) -> Facts {
         operators: opened.operators,
         inputs,
         symbols: symbols.into_iter().collect(),
-        eval: opened.model.report().findings.iter().any(|f| f.kind == "folded-batchnorm"),
+        folded: found("folded-batchnorm"),
+        untied: found("untied-embeddings"),
     }
 }
 

@@ -96,7 +96,7 @@ impl Axis {
     }
 
     /// The binding with this axis at `n`.
-    pub(crate) fn bind(&self, graph: &Graph, base: &Binding, n: u64) -> Binding {
+    pub fn bind(&self, graph: &Graph, base: &Binding, n: u64) -> Binding {
         let mut binding = base.clone();
         match self {
             Axis::Batch => {
