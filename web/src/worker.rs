@@ -123,9 +123,13 @@ impl Desk {
     fn explain(&self, log: &str, plan: &str) -> String {
         use memfit_wasm::explain_text;
         let (Some(opened), Ok(asked)) = (&self.opened, self.asked(plan)) else {
-            return explain_text(log, None);
+            return explain_text(log, None, None);
         };
-        explain_text(log, Some(&mut |batch| opened.estimate(&with_batch(&asked, opened, batch)).ok()))
+        explain_text(
+            log,
+            asked.binding.batch,
+            Some(&mut |batch| opened.estimate(&with_batch(&asked, opened, batch)).ok()),
+        )
     }
 
     /// The last estimate as a document.

@@ -65,6 +65,7 @@ test("the slider and the card change the answer", async () => {
   assert.match(await verdict(page), /9\.50 GiB/);
   // The catalogue is searched.
   await page.locator("#gpu").click();
+  await barriers(page, ".answer");
   assert.ok((await page.getByRole("option").count()) > 40);
   await page.locator("#gpu").fill("h100 rtx");
   assert.equal(await page.getByRole("option").count(), 0);
@@ -174,6 +175,8 @@ test("a log is explained, beside the open model", async () => {
   const said = page.getByLabel("Explanation");
   await said.waitFor();
   assert.match(await said.innerText(), /2\.00 GiB/);
+  // The log does not tell the batch, the page does.
+  assert.match(await said.innerText(), /The batch was 32/);
   assert.deepEqual(page.errors, []);
   await context.close();
 });

@@ -51,11 +51,20 @@ pub fn explain_json(log: &str) -> String {
     memfit_explain::json(&log_of(log), None)
 }
 
-/// The same in words, beside a model's estimates where one is given: `estimate` gives the step at a batch size.
+/// The same in words, beside a model's estimates where one is given: `estimate` gives the step at a batch size, which is `batch`
+/// where the log does not tell it.
 #[cfg(feature = "explain")]
-pub fn explain_text(log: &str, estimate: Option<&mut dyn FnMut(u64) -> Option<Estimate>>) -> String {
+pub fn explain_text(
+    log: &str,
+    batch: Option<u64>,
+    estimate: Option<&mut dyn FnMut(u64) -> Option<Estimate>>,
+) -> String {
     let log = log_of(log);
-    let beside = estimate.and_then(|estimate| memfit_explain::model::beside(&log, None, estimate));
+    let beside = estimate.and_then(|estimate| {
+        let told = memfit_explain::model::beside(&log, None, &mut *estimate);
+        told.filter(|told| told.batch.is_some() || batch.is_none())
+            .or_else(|| memfit_explain::model::beside(&log, batch, estimate))
+    });
     memfit_explain::text(&log, beside.as_ref(), 100)
 }
 

@@ -73,7 +73,7 @@ fn line(name: &str, old: u64, new: u64) -> Html {
             <th scope="row">{name}</th>
             <td class="number">{size(old)}</td>
             <td class="number">{size(new)}</td>
-            <td class="number">{difference(old, new)}</td>
+            <td class="number breaks">{difference(old, new)}</td>
         </tr>
     }
 }
@@ -82,15 +82,20 @@ fn signed(bytes: i64) -> String {
     format!("{}{}", if bytes < 0 { "−" } else { "" }, size(bytes.unsigned_abs()))
 }
 
-/// `−1.20 GiB (−34 %)`.
+/// A size with its unit on the same line.
+fn tied(bytes: u64) -> String {
+    size(bytes).replace(' ', "\u{a0}")
+}
+
+/// `−1.20 GiB (−34 %)`; a line may break before the share alone.
 pub(crate) fn difference(old: u64, new: u64) -> String {
     if old == new {
         return "the same".into();
     }
     let (sign, by) = if new > old { ('+', new - old) } else { ('−', old - new) };
     match (u128::from(by) * 100).checked_div(u128::from(old)) {
-        Some(share) if share < 1000 => format!("{sign}{} ({sign}{share} %)", size(by)),
-        _ => format!("{sign}{}", size(by)),
+        Some(share) if share < 1000 => format!("{sign}{} ({sign}{share}\u{a0}%)", tied(by)),
+        _ => format!("{sign}{}", tied(by)),
     }
 }
 
@@ -100,8 +105,8 @@ mod tests {
 
     #[test]
     fn a_difference_has_its_sign_and_share() {
-        assert_eq!(difference(1 << 30, 3 << 29), "+512.0 MiB (+50 %)");
-        assert_eq!(difference(3 << 29, 1 << 30), "−512.0 MiB (−33 %)");
-        assert_eq!((difference(0, 5), difference(7, 7)), ("+5 B".into(), "the same".into()));
+        assert_eq!(difference(1 << 30, 3 << 29), "+512.0\u{a0}MiB (+50\u{a0}%)");
+        assert_eq!(difference(3 << 29, 1 << 30), "−512.0\u{a0}MiB (−33\u{a0}%)");
+        assert_eq!((difference(0, 5), difference(7, 7)), ("+5\u{a0}B".into(), "the same".into()));
     }
 }

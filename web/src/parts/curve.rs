@@ -36,6 +36,7 @@ pub(crate) fn Curve(props: &Props) -> Html {
     let x = |batch: u64| LEFT + (width - LEFT - RIGHT) * batch as f64 / last.0.max(1) as f64;
     let y = |bytes: u64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * bytes as f64 / top.max(1.0);
     let line: Vec<String> = props.points.iter().map(|(b, p)| format!("{:.1},{:.1}", x(*b), y(*p))).collect();
+    let over = props.largest.is_some_and(|n| props.points.iter().any(|p| p.0 == n && p.1 > props.capacity));
     let here = props.points.iter().find(|p| p.0 == props.batch);
     let label = format!(
         "The peak rises from {} at batch {} to {} at batch {}; {} has {}",
@@ -73,7 +74,9 @@ pub(crate) fn Curve(props: &Props) -> Html {
                     <circle class="here" cx={x(*batch).to_string()} cy={y(*peak).to_string()} r="6" />
                 }
             </svg>
-            <figcaption class="note">{"batch size →"}{if shows_limit { String::new() } else { format!(" · {} has {}, far above this", props.card, size(props.capacity)) }}</figcaption>
+            <figcaption class="note">{"batch size →"}
+                if over && shows_limit { {" · Near the card's line more fits than the curve says: the allocator gives back what it holds without need."} }
+                {if shows_limit { String::new() } else { format!(" · {} has {}, far above this", props.card, size(props.capacity)) }}</figcaption>
         </figure>
     }
 }

@@ -125,6 +125,15 @@ pub(crate) fn Gpu(props: &Props) -> Html {
         .clone()
         .unwrap_or_else(|| devices::find(&props.gpu).map_or_else(|_| props.gpu.clone(), short));
     let lists = doing.open && !cards.is_empty();
+    {
+        // The list begins at the card that is chosen.
+        let chosen = format!("card-{}", props.gpu);
+        use_effect_with(lists, move |lists| {
+            if *lists {
+                browser::show(&chosen);
+            }
+        });
+    }
     let active = doing.at.filter(|_| lists).and_then(|at| cards.get(at)).map(|card| option_id(card));
     let option = |(i, card): (usize, &&'static Device)| {
         let (id, take) = (card.id.clone(), take.clone());
