@@ -59,7 +59,6 @@ const PLANS = {
     "batch=64&gpu=t4&run-eagerly=1&optimizer=adamw&clip-norm=1&weight-decay=1",
     "batch=64&gpu=t4&no-xla=1&growth=1&steps=4&validation=128&prefetch=2",
     "batch=64&gpu=t4&framework=pytorch&optimizer=sgd&expandable=1",
-    "batch=64&gpu=t4&framework=burn",
     "batch=64&gpu=t4&precision=mixed-fp16&no-loss-scale=1&fraction=50&mode=infer&expandable=1&async-pool=1",
   ],
   "keras/transformer_block.keras": ["batch=32&gpu=l4&precision=mixed-bf16&optimizer=lion&ema=1&accumulate=2&limit=9000&gpus=4&parallel=zero2"],

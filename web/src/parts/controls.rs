@@ -43,7 +43,11 @@ pub(crate) fn Controls(props: &Props) -> Html {
     });
     // The usual one is not written into links.
     let usual = state::usual_framework(&props.facts.format);
-    let frameworks = state::FRAMEWORKS.map(|(word, name)| (if word == usual { "" } else { word }, name));
+    // Burn's profile runs what its importer reads, which is ONNX.
+    let onnx = props.facts.format == "onnx";
+    let frameworks = state::FRAMEWORKS.iter().filter(|(word, _)| onnx || *word != "burn");
+    let frameworks = frameworks.map(|(word, name)| (if *word == usual { "" } else { *word }, *name));
+    let frameworks: Vec<_> = frameworks.collect();
     let framework = Some(&state.framework).filter(|word| *word != usual).cloned().unwrap_or_default();
     html! {
         <form class="card controls" aria-label="Training plan" onsubmit={Callback::from(|e: SubmitEvent| e.prevent_default())}>

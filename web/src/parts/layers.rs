@@ -81,6 +81,7 @@ pub(crate) fn Layers(props: &Props) -> Html {
     let hidden = if *all { 0 } else { rows.len().saturating_sub(SHOWN) };
     rows.truncate(rows.len() - hidden);
 
+    let revealed = &props.revealed.1;
     let marked = innermost(rows.iter().map(|(module, _)| &*module.path), &props.selected);
 
     let set = |to: Order| {
@@ -128,7 +129,10 @@ pub(crate) fn Layers(props: &Props) -> Html {
                         { header("At peak", Order::AtPeak, true) }
                     </tr></thead>
                     <tbody>
-                        { for rows.iter().map(|(module, depth)| row(module, *depth, total, wanted.is_empty().then(|| is_open(&module.path)), marked == Some(&*module.path), &toggle, props)) }
+                        { for rows.iter().map(|(module, depth)| row(module, *depth, total, wanted.is_empty().then(|| is_open(&module.path)), classes!(
+                            (marked == Some(&*module.path)).then_some("selected"),
+                            (!revealed.is_empty() && **revealed == *module.path).then_some("revealed"),
+                        ), &toggle, props)) }
                     </tbody>
                 </table>
             </div>
@@ -144,7 +148,7 @@ fn row(
     depth: usize,
     total: u64,
     open: Option<bool>,
-    selected: bool,
+    class: Classes,
     toggle: &Callback<String>,
     props: &Props,
 ) -> Html {
@@ -161,7 +165,7 @@ fn row(
     let depth = ["d0", "d1", "d2", "d3", "d4", "d5", "d6"][depth.min(6)];
     let shown = if open.is_some() { &module.name } else { &module.path };
     html! {
-        <tr id={row_id(&module.path)} class={classes!(selected.then_some("selected"))} onpointerenter={select} onfocusin={focus}>
+        <tr id={row_id(&module.path)} {class} onpointerenter={select} onfocusin={focus}>
             <th scope="row" class={depth}>
                 if let Some(open) = open.filter(|_| !module.children.is_empty()) {
                     <button type="button" class="fold" onclick={click} aria-expanded={open.to_string()}>
