@@ -100,7 +100,7 @@ test("types hold what is right and refuse what is wrong", () => {
   `;
   for (const resolution of ["bundler", "nodenext"]) {
     const module = resolution === "nodenext" ? resolution : "esnext";
-    const options = { strict: true, noEmit: true, target: "es2022", module, moduleResolution: resolution, lib: ["es2022", "dom"], types: [] };
+    const options = { strict: true, noEmit: true, target: "esnext", module, moduleResolution: resolution, lib: ["esnext", "dom"], types: [] };
     const files = { "use.ts": text, "tsconfig.json": JSON.stringify({ compilerOptions: options, files: ["use.ts"] }), "package.json": '{"type":"module"}' };
     tool("typescript/bin/tsc", ["--project", "."], project(join(root, "target/web/typed"), files));
   }
