@@ -70,7 +70,7 @@ test("the slider and the card change the answer", async () => {
   await page.locator("#gpu").fill("h100 rtx");
   await page.locator("#cards").waitFor({ state: "hidden" });
   await page.locator("#gpu").press("Escape");
-  assert.match(await page.locator("#gpu").inputValue(), /9\.50 ?GiB/);
+  assert.match(await page.locator("#gpu").inputValue(), /9\.50? ?GiB/);
   await page.locator("#gpu").fill("3090");
   await page.locator("#gpu").press("ArrowDown");
   await page.locator("#gpu").press("Enter");
@@ -147,7 +147,7 @@ test("advice is the command line's, one click makes a change and shows its effec
   await page.getByRole("button", { name: `Apply ${mixed.title}` }).first().click();
   await estimate(page);
   assert.equal(await page.locator("#precision").inputValue(), mixed.plan.precision);
-  await page.getByText(/Applied: .*→.*−\d+ %/).waitFor();
+  await page.getByText(/Applied: .*→.*−\d+\s%/).waitFor();
   await page.getByRole("button", { name: "Undo" }).click();
   await estimate(page);
   assert.equal(await page.locator("#precision").inputValue(), "fp32");
