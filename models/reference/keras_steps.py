@@ -1,0 +1,157 @@
+"""Records what one training step of small Keras models allocates under TensorFlow, into keras_steps.json.
+
+The step is traced on the CPU, by one thread, in graph mode with the graph optimizers and without XLA: the allocations of each kernel,
+in the order of their times. What a kernel frees before it ends is its scratch memory and left out. Variables were there before.
+The executor's order depends on addresses where kernels do not depend on each other, so optimizers are those whose peak does not.
+
+    python keras_steps.py > keras_steps.json        # TensorFlow 2.21, Keras 3.15; TF_ENABLE_ONEDNN_OPTS=0 is set here
+"""
+
+import json
+import os
+
+os.environ.update(TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES="", TF_CPP_MIN_LOG_LEVEL="3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import Input, Model, layers, ops
+
+v1 = tf.compat.v1
+BATCH = 8
+
+
+def group_norm():
+    return keras.Sequential([
+        Input((48, 48, 3)), layers.Conv2D(32, 3, padding="same"), layers.GroupNormalization(8), layers.Activation("swish"),
+        layers.Conv2D(64, 3, 2, padding="same"), layers.GroupNormalization(8), layers.Activation("mish"),
+        layers.Flatten(), layers.Dense(10),
+    ])
+
+
+def time_distributed():
+    each = layers.TimeDistributed
+    return keras.Sequential([
+        Input((6, 32, 32, 3)), each(layers.Conv2D(16, 3, activation="relu")), each(layers.MaxPooling2D()),
+        each(layers.Flatten()), layers.Dense(32), layers.GlobalAveragePooling1D(), layers.Dense(4),
+    ])
+
+
+def two_heads():
+    image = Input((48, 48, 3))
+    x = layers.MaxPooling2D()(layers.Conv2D(32, 3, activation="relu")(image))
+    x = layers.GlobalAveragePooling2D()(layers.Conv2D(64, 3, activation="relu")(x))
+    return Model(image, [layers.Dense(10, activation="softmax")(x), layers.Dense(4)(x)])
+
+
+def siamese():
+    tower = keras.Sequential([
+        Input((32, 32, 3)), layers.Conv2D(32, 3, activation="relu"), layers.MaxPooling2D(),
+        layers.Conv2D(64, 3, activation="relu"), layers.Flatten(), layers.Dense(64),
+    ])
+    a, b = Input((32, 32, 3)), Input((32, 32, 3))
+    x, y = tower(a), tower(b)
+    difference, cosine = ops.abs(layers.Subtract()([x, y])), layers.Dot(1, normalize=True)([x, y])
+    return Model([a, b], layers.Dense(1, activation="sigmoid")(layers.Concatenate()([difference, cosine])))
+
+
+def attentions():
+    query, value = Input((40, 32)), Input((50, 32))
+    x, y = layers.Attention(use_scale=True)([query, value]), layers.AdditiveAttention()([query, value])
+    return Model([query, value], layers.Dense(3)(layers.GlobalAveragePooling1D()(layers.Concatenate()([x, y]))))
+
+
+MODELS = [group_norm, time_distributed, two_heads, siamese, attentions]
+STEPS = [("float32", "sgd"), ("mixed_float16", "sgd")]
+
+
+def target(output, draw):
+    """Labels and their loss: classes for rows of several values, numbers for all else."""
+    if len(output.shape) == 2 and output.shape[1] > 1:
+        return tf.constant(draw.integers(0, output.shape[1], BATCH)), keras.losses.SparseCategoricalCrossentropy()
+    return tf.constant(draw.random((BATCH, *output.shape[1:])), tf.float32), keras.losses.MeanSquaredError()
+
+
+def traced(function, arguments):
+    """Runs the function's graph twice in a session and gives the second run's statistics."""
+    concrete = tf.function(function).get_concrete_function(*[tf.TensorSpec(a.shape, a.dtype) for a in arguments])
+    variables = {id(v.handle): v for v in concrete.graph.variables}
+    captured = [variables.get(id(outer), outer).numpy() for outer, _ in concrete.graph.captures]
+    values = [a.numpy() for a in arguments]
+    graph = tf.Graph()
+    with graph.as_default():
+        fed = [v1.placeholder(a.dtype, a.shape) for a in arguments]
+        inputs, first = {i.name: p for i, p in zip(concrete.inputs, fed)}, []
+        for k, ((_, inner), value) in enumerate(zip(concrete.graph.captures, captured)):
+            if inner.dtype == tf.resource:
+                handle = tf.raw_ops.VarHandleOp(dtype=value.dtype, shape=value.shape, shared_name=f"v{k}", container="")
+                first.append(tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(value)))
+                inputs[inner.name] = handle
+            else:
+                inputs[inner.name] = tf.constant(value)
+        loss = concrete.outputs[0].name
+        fetched = tf.import_graph_def(concrete.graph.as_graph_def(), inputs, [loss], name="step")
+        fetched += [graph.get_operation_by_name("step/" + op.name) for op in concrete.graph.control_outputs]
+    one = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    with v1.Session(graph=graph, config=one) as session:
+        session.run(first)
+        session.run(fetched, dict(zip(fed, values)))
+        trace, metadata = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
+        session.run(fetched, dict(zip(fed, values)), options=trace, run_metadata=metadata)
+    return metadata.step_stats
+
+
+def peak(statistics):
+    """The most bytes alive at once, scratch memory left out."""
+    events = []
+    for node in (n for device in statistics.dev_stats for n in device.node_stats):
+        begin, end = node.all_start_micros, node.all_start_micros + node.all_end_rel_micros
+        for memory in node.memory:
+            live = []
+            for record in memory.allocation_records:
+                if record.alloc_bytes > 0:
+                    live.append(record)
+                    continue
+                made = next((m for m in live if m.alloc_bytes == -record.alloc_bytes), None)
+                if made is None:
+                    continue
+                live.remove(made)
+                if made.alloc_micros < begin or record.alloc_micros > end:
+                    events += [(made.alloc_micros, 1, made.alloc_bytes), (record.alloc_micros, 0, -made.alloc_bytes)]
+            events += [(m.alloc_micros, 1, m.alloc_bytes) for m in live]
+    highest = now = 0
+    for *_, change in sorted(events):
+        now += change
+        highest = max(highest, now)
+    return highest
+
+
+def step(make, policy, optimizer):
+    keras.backend.clear_session()
+    keras.config.set_dtype_policy(policy)
+    draw = np.random.default_rng(0)
+    model, rule = make(), keras.optimizers.get(optimizer)
+    inputs = [tf.constant(draw.random((BATCH, *i.shape[1:])), tf.float32) for i in model.inputs]
+    targets, losses = zip(*(target(output, draw) for output in model.outputs))
+    rule.build(model.trainable_variables)
+
+    def train(*arguments):
+        x, y = list(arguments[: len(inputs)]), arguments[len(inputs) :]
+        with tf.GradientTape() as tape:
+            told = model(x if len(x) > 1 else x[0], training=True)
+            told = told if isinstance(told, (list, tuple)) else [told]
+            loss = sum(loss(a, b) for loss, a, b in zip(losses, y, told))
+        rule.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        return loss
+
+    statistics = traced(train, [*inputs, *targets])
+    return {"policy": policy, "optimizer": optimizer, "config": json.loads(model.to_json()), "step_bytes": peak(statistics)}
+
+
+def main():
+    steps = [{"model": make.__name__, "batch": BATCH, **step(make, *how)} for make in MODELS for how in STEPS]
+    lines = ",\n".join(json.dumps(s, separators=(",", ":")) for s in steps)
+    print(f'{{"tensorflow": "{tf.__version__}", "keras": "{keras.__version__}", "steps": [\n{lines}\n]}}')
+
+
+main()
