@@ -3,6 +3,7 @@
 
 use super::Pass;
 use super::rewriter::{Rewriter, build};
+use memfit_graph::ops::group_norm::GroupNormalization;
 use memfit_graph::{Attribute, NodeId, Role, Shape, TensorId, Type};
 
 pub(super) const PASS: Pass = Pass { name: "group norm", run };
@@ -15,9 +16,10 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
         flat(rw, stretched, channels)
     };
     let (Some(weight), Some(bias)) = (parameter(rw, mul), parameter(rw, add)) else { return false };
-    let Some(op) = build("GroupNormalization", [("num_groups", Attribute::Int(groups))]) else {
-        return false;
-    };
+    let own = rw.node(id).op.downcast::<GroupNormalization>();
+    let epsilon = Attribute::Float(own.map_or(1e-5, |op| op.epsilon));
+    let attributes = [("num_groups", Attribute::Int(groups)), ("epsilon", epsilon)];
+    let Some(op) = build("GroupNormalization", attributes) else { return false };
     rw.rewrite(add.0, op, vec![Some(x), Some(weight), Some(bias)]);
     true
 }

@@ -10,7 +10,9 @@ use memfit_graph::{Attribute, Dim, NodeId, Role, TensorId, Type};
 pub(super) const PASS: Pass = Pass { name: "layer norm", run };
 
 fn run(rw: &mut Rewriter<'_>, div: NodeId) -> bool {
-    let Some((x, axis)) = normalized(rw, div).filter(|_| !weight_first(rw, div)) else { return false };
+    let Some((x, axis, epsilon)) = normalized(rw, div).filter(|_| !weight_first(rw, div)) else {
+        return false;
+    };
     let affine = |end: NodeId, op: &str| {
         let t = rw.output(end)?;
         let next = rw.sole_reader(t).filter(|n| rw.is(*n, op) && rw.input(*n, 0) == Some(t))?;
@@ -30,7 +32,8 @@ fn run(rw: &mut Rewriter<'_>, div: NodeId) -> bool {
         inputs.push(Some(rw.add_stored(name, ty, Role::Constant)));
     }
     let axis = Attribute::Int(i64::try_from(axis).unwrap_or(-1));
-    let Some(op) = build("LayerNormalization", [("axis", axis)]) else { return false };
+    let attributes = [("axis", axis), ("epsilon", Attribute::Float(epsilon))];
+    let Some(op) = build("LayerNormalization", attributes) else { return false };
     rw.rewrite(end, op, inputs);
     true
 }
@@ -41,8 +44,8 @@ fn weight_first(rw: &Rewriter<'_>, div: NodeId) -> bool {
     next.and_then(|n| rw.input(n, 0)).is_some_and(|first| rw.is_stored(first))
 }
 
-/// `(x - mean(x)) / sqrt(mean((x - mean(x))²) + ε)`: gives x and the first of the trailing axes.
-fn normalized(rw: &Rewriter<'_>, div: NodeId) -> Option<(TensorId, usize)> {
+/// `(x - mean(x)) / sqrt(mean((x - mean(x))²) + ε)`: gives x, the first of the trailing axes and ε.
+fn normalized(rw: &Rewriter<'_>, div: NodeId) -> Option<(TensorId, usize, f64)> {
     if !rw.is(div, "Div") {
         return None;
     }
@@ -52,14 +55,14 @@ fn normalized(rw: &Rewriter<'_>, div: NodeId) -> Option<(TensorId, usize)> {
     let mean = rw.made_for_one(rw.input(sub, 1)?, "ReduceMean").filter(|n| rw.input(*n, 0) == Some(x))?;
     let sqrt = rw.made_for_one(rw.input(div, 1)?, "Sqrt")?;
     let add = rw.made_for_one(rw.input(sqrt, 0)?, "Add")?;
-    let (_, variance) = rw.operands(add, |t| rw.scalar(t))?;
+    let (epsilon, variance) = rw.operands(add, |t| rw.scalar(t))?;
     let variance = rw.made_for_one(variance, "ReduceMean")?;
     let pow = rw.made_for_one(rw.input(variance, 0)?, "Pow")?;
     if rw.input(pow, 0) != Some(centred) || !rw.is_scalar(rw.input(pow, 1)?, 2.0) {
         return None;
     }
     let axis = trailing_axes(rw, x, rw.output(mean)?)?;
-    (trailing_axes(rw, x, rw.output(variance)?)? == axis).then_some((x, axis))
+    (trailing_axes(rw, x, rw.output(variance)?)? == axis).then_some((x, axis, epsilon))
 }
 
 /// The first of the axes that a reduction with kept dims took from `x`, if they are the last ones.

@@ -25,7 +25,13 @@ struct Row {
 
 /// An elementwise function with a kernel of its own.
 #[derive(Clone, Copy, Debug)]
-pub struct Activation(&'static Row);
+pub struct Activation {
+    row: &'static Row,
+    /// Slope or scale, where the file says one; it changes values alone.
+    pub alpha: Option<f64>,
+    /// Whether GELU is approximated by a tanh.
+    pub tanh: bool,
+}
 
 const INPUT: Saved = Saved::Input(0);
 const OUTPUT: Saved = Saved::Output(0);
@@ -37,10 +43,11 @@ macro_rules! activation {
             domain: "",
             name: $name,
             since: &$since,
-            build: |_, _| {
+            build: |a, _| {
                 const ROW: Row =
                     Row { name: $name, function: $function, keeps: $keeps, autocast: Autocast::$autocast };
-                Ok(Arc::new(Activation(&ROW)))
+                let tanh = a.text("approximate")?.is_some_and(|how| how == "tanh");
+                Ok(Arc::new(Activation { row: &ROW, alpha: a.float("alpha")?, tanh }))
             },
         }),*];
     };
@@ -64,7 +71,7 @@ activation! {
 
 impl Op for Activation {
     fn name(&self) -> &str {
-        self.0.name
+        self.row.name
     }
 
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
@@ -75,7 +82,7 @@ impl Op for Activation {
 
     fn tensorflow(&self, l: &mut TfLowering<'_>) {
         let x = l.input(0);
-        let y = match self.0.name {
+        let y = match self.row.name {
             "Celu" => l.activation("celu", x),
             "Gelu" => l.gelu(x, false),
             "HardSwish" => l.activation("hard_swish", x),
@@ -90,11 +97,11 @@ impl Op for Activation {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        let call = Call::new(self.0.function)
-            .autocast(self.0.autocast)
+        let call = Call::new(self.row.function)
+            .autocast(self.row.autocast)
             .input(Operand::Input(0), Grad::Pointwise)
             .output(l.out_shape(0), OutDtype::Promoted, Place::Pointwise)
-            .saves([self.0.keeps]);
+            .saves([self.row.keeps]);
         l.finish(call);
     }
 }

@@ -19,6 +19,8 @@ pub struct BatchNormalization {
     pub training_mode: bool,
     /// Opset 1 to 8: statistics per channel (true) or per activation.
     pub spatial: bool,
+    /// What is added to the variance.
+    pub epsilon: f64,
 }
 
 /// How BatchNormalization is found.
@@ -31,6 +33,7 @@ pub const SPECS: &[OpSpec] = &[OpSpec {
         Ok(Arc::new(BatchNormalization {
             training_mode: if version < 7 { !is_test } else { a.flag("training_mode")? },
             spatial: a.int("spatial")?.unwrap_or(1) != 0,
+            epsilon: a.float("epsilon")?.unwrap_or(1e-5),
         }))
     },
 }];

@@ -61,12 +61,25 @@ impl Term {
         letters(&self.before).into_iter().chain(rest).chain(letters(&self.after)).collect()
     }
 
+    fn text(&self) -> String {
+        let letters = |all: &[char]| all.iter().collect::<String>();
+        let rest = if self.rest { "..." } else { "" };
+        format!("{}{rest}{}", letters(&self.before), letters(&self.after))
+    }
+
     fn named(&self) -> usize {
         self.before.len() + self.after.len()
     }
 }
 
 impl Einsum {
+    /// The equation, without spaces.
+    pub fn equation(&self) -> String {
+        let inputs: Vec<String> = self.inputs.iter().map(Term::text).collect();
+        let output = self.output.as_ref().map_or_else(String::new, |term| format!("->{}", term.text()));
+        format!("{}{output}", inputs.join(","))
+    }
+
     fn parse(equation: &str) -> Result<Einsum, OpError> {
         let wrong = || OpError::attribute("equation", "terms of letters such as `bij,bjk->bik`", equation);
         let (left, right) = match equation.split_once("->") {

@@ -27,6 +27,8 @@ pub struct GroupNormalization {
     pub silu: bool,
     /// Whether input 3 (and a bias, input 4) is added first.
     pub skip: bool,
+    /// What is added to the variance.
+    pub epsilon: f64,
 }
 
 /// How they are found.
@@ -42,14 +44,22 @@ pub const SPECS: &[OpSpec] = &[
             }
             let name = "GroupNormalization";
             let groups = Some(groups);
-            Ok(Arc::new(GroupNormalization { name, groups, channels_last: false, silu: false, skip: false }))
+            let epsilon = epsilon(a)?;
+            Ok(Arc::new(GroupNormalization {
+                name,
+                groups,
+                channels_last: false,
+                silu: false,
+                skip: false,
+                epsilon,
+            }))
         },
     },
     OpSpec {
         domain: "",
         name: "InstanceNormalization",
         since: &[1, 6, 22],
-        build: |_, _| {
+        build: |a, _| {
             let name = "InstanceNormalization";
             Ok(Arc::new(GroupNormalization {
                 name,
@@ -57,6 +67,7 @@ pub const SPECS: &[OpSpec] = &[
                 channels_last: false,
                 silu: false,
                 skip: false,
+                epsilon: epsilon(a)?,
             }))
         },
     },
@@ -74,10 +85,15 @@ pub const SPECS: &[OpSpec] = &[
     },
 ];
 
+fn epsilon(a: &Attributes) -> Result<f64, OpError> {
+    Ok(a.float("epsilon")?.unwrap_or(1e-5))
+}
+
 fn contrib(a: &mut Attributes, name: &'static str, skip: bool) -> Result<Arc<dyn Op>, OpError> {
     Ok(Arc::new(GroupNormalization {
         name,
         groups: Some(positive(a, "groups", 1)?),
+        epsilon: epsilon(a)?,
         channels_last: a.int("channels_last")?.unwrap_or(1) != 0,
         silu: a.flag("activation")?,
         skip,
@@ -229,8 +245,14 @@ mod tests {
 
     #[test]
     fn groups_keep_a_statistic_each_and_instances_a_repeated_weight() {
-        let groups =
-            |groups| GroupNormalization { name: "", groups, channels_last: false, silu: false, skip: false };
+        let groups = |groups| GroupNormalization {
+            name: "",
+            groups,
+            channels_last: false,
+            silu: false,
+            skip: false,
+            epsilon: 1e-5,
+        };
         let grouped = calls(&groups(Some(2)));
         assert_eq!(grouped[0].outputs[1].shape[..], [4, 2]);
         assert_eq!(grouped[0].autocast, Autocast::Fp32);

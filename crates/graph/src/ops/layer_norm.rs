@@ -27,6 +27,8 @@ pub struct LayerNormalization {
     pub skip: bool,
     /// The dtype of the statistics.
     pub stash: DType,
+    /// What is added to the variance.
+    pub epsilon: f64,
 }
 
 /// How they are found.
@@ -77,6 +79,8 @@ fn build(a: &mut Attributes, name: &'static str, rms: bool, skip: bool) -> Resul
         rms,
         skip,
         stash: stash.filter(|d| d.is_float()).unwrap_or(DType::Float32),
+        // onnxruntime's own that add a residual have a default of their own.
+        epsilon: a.float("epsilon")?.unwrap_or(if skip { 1e-12 } else { 1e-5 }),
     }))
 }
 

@@ -31,6 +31,8 @@ pub struct Pool {
     pub kind: PoolKind,
     /// Kernel, strides, pads, dilations.
     pub window: Window,
+    /// Whether an average counts what is padded.
+    pub counts_pads: bool,
 }
 
 /// How they are found.
@@ -66,7 +68,8 @@ fn build(a: &Attributes, kind: PoolKind) -> Result<Arc<dyn Op>, OpError> {
     if window.kernel.is_none() {
         return Err(OpError::missing_attribute("kernel_shape"));
     }
-    Ok(Arc::new(Pool { kind, window }))
+    let counts_pads = a.flag("count_include_pad")?;
+    Ok(Arc::new(Pool { kind, window, counts_pads }))
 }
 
 /// The shape after a window with its own kernel has moved over `x`: `first` leading axes stay.
@@ -197,7 +200,7 @@ mod tests {
         let (inputs, outputs) =
             ([Some(x)], [Some(OutState { shape: &[2, 64, 56, 56], dtype: DType::Float32 })]);
         let mut l = Lowering::new(&inputs, &outputs, None, true);
-        Pool { kind: PoolKind::Max, window: Window::default() }.pytorch(&mut l);
+        Pool { kind: PoolKind::Max, window: Window::default(), counts_pads: false }.pytorch(&mut l);
         let call = l.into_parts().0.remove(0);
         assert_eq!(call.saved[..], [Saved::Input(0), Saved::Output(1)]);
         assert_eq!(call.outputs[1].dtype, OutDtype::Is(DType::Int64));

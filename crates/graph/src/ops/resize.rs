@@ -27,6 +27,8 @@ pub struct Resize {
     pub factors: Option<Vec<f64>>,
     /// Which input holds the factors.
     pub factors_at: usize,
+    /// Whether the corners' elements lie on each other (`align_corners`).
+    pub corners: bool,
 }
 
 /// `keep_aspect_ratio_policy`.
@@ -64,6 +66,7 @@ pub const SPECS: &[OpSpec] = &[
                 policy,
                 factors: None,
                 factors_at: if version < 11 { 1 } else { 2 },
+                corners: a.text("coordinate_transformation_mode")?.is_some_and(|how| how == "align_corners"),
             }))
         },
     },

@@ -26,9 +26,9 @@ pub(super) fn call<B: Backend>(prim: &Prim, inputs: &mut Inputs<B>) -> Result<Va
             w.ceil_mode,
         ),
         Prim::AdaptiveAvgPool2d(size) => B::adaptive_avg_pool2d(x, *size),
-        Prim::Interpolate { size, bilinear } => {
+        Prim::Interpolate { size, bilinear, corners } => {
             let mode = if *bilinear { InterpolateMode::Bilinear } else { InterpolateMode::Nearest };
-            B::interpolate(x, *size, InterpolateOptions::new(mode).with_align_corners(false))
+            B::interpolate(x, *size, InterpolateOptions::new(mode).with_align_corners(*corners))
         }
         other => return Err(format!("{other:?} is of another family")),
     }))

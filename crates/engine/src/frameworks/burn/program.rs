@@ -147,10 +147,11 @@ pub enum Prim {
     MaxPool2d(Window),
     AvgPool2d(Window, bool),
     AdaptiveAvgPool2d([usize; 2]),
-    /// To this size; bilinear rather than nearest.
+    /// To this size; bilinear rather than nearest, with the corners' elements on each other.
     Interpolate {
         size: [usize; 2],
         bilinear: bool,
+        corners: bool,
     },
     Sum,
     Mean,

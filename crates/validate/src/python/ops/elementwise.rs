@@ -2,6 +2,7 @@
 
 use super::Family;
 use crate::python::line::{At, Refusal, float, is_tensor, torch_dtype};
+use memfit_graph::ops::activation::Activation;
 use memfit_graph::ops::clip::Clip;
 use memfit_graph::ops::dropout::Dropout;
 use memfit_graph::ops::glu::Glu;
@@ -28,7 +29,7 @@ pub(super) const FAMILIES: &[Family] = &[
         rule: arithmetic,
     },
     Family { names: &["Max", "Min", "Sum", "Mean"], rule: variadic },
-    Family { names: &["Not"], rule: not },
+    Family { names: &["Not", "BitwiseNot"], rule: not },
     Family { names: &["Where"], rule: select },
     Family { names: &["Cast", "CastLike"], rule: cast },
     Family { names: &["Clip"], rule: clip },
@@ -95,7 +96,12 @@ fn function(at: &mut At<'_>) -> Result<(), Refusal> {
     let name = at.node.op.name();
     let (_, call) = CALLS.iter().find(|(of, _)| *of == name).ok_or("an unknown form")?;
     let x = at.on_device(0)?;
-    at.set(format!("{call}({x})"));
+    let more = match at.node.op.downcast::<Activation>() {
+        Some(op) if op.tanh => ", approximate=\"tanh\"".into(),
+        Some(Activation { alpha: Some(alpha), .. }) if takes_alpha(name) => format!(", {}", float(*alpha)),
+        _ => String::new(),
+    };
+    at.set(format!("{call}({x}{more})"));
     Ok(())
 }
 
@@ -104,6 +110,11 @@ fn glu(at: &mut At<'_>) -> Result<(), Refusal> {
     let x = at.on_device(0)?;
     at.set(format!("F.glu({x}, {axis})"));
     Ok(())
+}
+
+/// Whether torch's function has ONNX's `alpha` second.
+fn takes_alpha(name: &str) -> bool {
+    matches!(name, "Celu" | "Elu" | "LeakyRelu")
 }
 
 fn arithmetic(at: &mut At<'_>) -> Result<(), Refusal> {

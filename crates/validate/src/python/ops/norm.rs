@@ -1,7 +1,8 @@
 //! Norms and attention: the functions of torch that have kernels of their own.
 
 use super::Family;
-use crate::python::line::{At, Refusal, truth, tuple};
+use crate::python::line::{At, Refusal, float, truth, tuple};
+use memfit_graph::ops::batch_norm::BatchNormalization;
 use memfit_graph::ops::group_norm::GroupNormalization;
 use memfit_graph::ops::layer_norm::LayerNormalization;
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
@@ -25,7 +26,8 @@ fn batch_norm(at: &mut At<'_>) -> Result<(), Refusal> {
         _ => return Err(format!("a batch norm over {rank} axes")),
     };
     let trains = at.trains(1) || at.trains(2);
-    let module = at.module(format!("own(nn.{class}({channels}), {})", truth(trains)));
+    let epsilon = float(at.node.op.downcast::<BatchNormalization>().map_or(1e-5, |op| op.epsilon));
+    let module = at.module(format!("own(nn.{class}({channels}, {epsilon}), {})", truth(trains)));
     let x = at.on_device(0)?;
     at.set(format!("{module}({x})"));
     Ok(())
@@ -43,11 +45,12 @@ fn layer_norm(at: &mut At<'_>) -> Result<(), Refusal> {
     }
     let first = 1 + usize::from(op.skip);
     let weight = at.optional(first)?;
+    let epsilon = float(op.epsilon);
     let normed = if op.rms {
-        format!("F.rms_norm({x}, {over}, {weight})")
+        format!("F.rms_norm({x}, {over}, {weight}, {epsilon})")
     } else {
         let bias = at.optional(first + 1)?;
-        format!("F.layer_norm({x}, {over}, {weight}, {bias})")
+        format!("F.layer_norm({x}, {over}, {weight}, {bias}, {epsilon})")
     };
     at.set(normed);
     Ok(())
@@ -66,9 +69,10 @@ fn group_norm(at: &mut At<'_>) -> Result<(), Refusal> {
         return Err("channels last, or fused with its neighbours".into());
     }
     let (x, weight, bias) = (at.on_device(0)?, at.on_device(1)?, at.on_device(2)?);
+    let epsilon = float(op.epsilon);
     at.set(match op.groups {
-        Some(groups) => format!("F.group_norm({x}, {groups}, {weight}, {bias})"),
-        None => format!("F.instance_norm({x}, weight={weight}, bias={bias})"),
+        Some(groups) => format!("F.group_norm({x}, {groups}, {weight}, {bias}, {epsilon})"),
+        None => format!("F.instance_norm({x}, weight={weight}, bias={bias}, eps={epsilon})"),
     });
     Ok(())
 }

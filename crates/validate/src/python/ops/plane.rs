@@ -125,7 +125,7 @@ fn pool(at: &mut At<'_>) -> Result<(), Refusal> {
     let (stride, padding, dilation) = (m.stride, m.padding, m.dilation);
     let call = format!("_pool{axes}d({x}, {size}, {stride}, {padding}");
     if !max {
-        at.set(format!("F.avg{call}, {ceil})"));
+        at.set(format!("F.avg{call}, {ceil}, {})", truth(op.counts_pads)));
     } else if at.output(1).is_some() {
         at.set_all(format!("F.max{call}, {dilation}, {ceil}, True)"));
     } else {
@@ -160,6 +160,7 @@ fn resize(at: &mut At<'_>) -> Result<(), Refusal> {
         (mode, _) => return Err(format!("{mode} interpolation")),
     };
     let x = at.on_device(0)?;
-    at.set(format!("F.interpolate({x}, {}, mode={})", tuple(&output[2..]), quoted(mode)));
+    let corners = if op.corners && mode != "nearest" { ", align_corners=True" } else { "" };
+    at.set(format!("F.interpolate({x}, {}, mode={}{corners})", tuple(&output[2..]), quoted(mode)));
     Ok(())
 }

@@ -1,7 +1,9 @@
-//! Products: MatMul, Gemm, Linear.
+//! Products: MatMul, Gemm, Linear, Einsum.
 
 use super::Family;
 use crate::python::line::{At, Refusal};
+use crate::python::quoted;
+use memfit_graph::ops::einsum::Einsum;
 use memfit_graph::ops::gemm::Gemm;
 use memfit_graph::ops::linear::Linear;
 use memfit_graph::ops::matmul::MatMul;
@@ -10,6 +12,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["MatMul"], rule: matmul },
     Family { names: &["Gemm"], rule: gemm },
     Family { names: &["Linear"], rule: linear },
+    Family { names: &["Einsum"], rule: einsum },
 ];
 
 fn matmul(at: &mut At<'_>) -> Result<(), Refusal> {
@@ -44,5 +47,12 @@ fn linear(at: &mut At<'_>) -> Result<(), Refusal> {
     let out_first = at.node.op.downcast::<Linear>().is_some_and(|op| op.out_first);
     let weight = if out_first { weight } else { format!("{weight}.t()") };
     at.set(format!("F.linear({x}, {weight}, {bias})"));
+    Ok(())
+}
+
+fn einsum(at: &mut At<'_>) -> Result<(), Refusal> {
+    let equation = quoted(&at.op::<Einsum>()?.equation());
+    let operands = (0..at.node.inputs.len()).map(|i| at.on_device(i)).collect::<Result<Vec<_>, _>>()?;
+    at.set(format!("torch.einsum({equation}, {})", operands.join(", ")));
     Ok(())
 }

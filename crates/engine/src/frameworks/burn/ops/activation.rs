@@ -5,6 +5,7 @@ use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Binary, Compare, Prim, Slot, Unary};
+use memfit_graph::ops::activation::Activation;
 use memfit_graph::ops::clip::Clip;
 use memfit_graph::ops::glu::Glu;
 use memfit_graph::ops::hard_sigmoid::HardSigmoid;
@@ -18,8 +19,13 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Clip"], rule: clip },
 ];
 
-/// `nn.LeakyReLU`'s own slope.
+/// ONNX's own slope.
 const SLOPE: f64 = 0.01;
+
+/// What the file says beside the operator's name.
+fn alpha(l: &Lower<'_, '_>) -> Option<f64> {
+    l.node.op.downcast::<Activation>().and_then(|op| op.alpha)
+}
 
 fn direct(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.input(0)?;
@@ -46,6 +52,9 @@ fn composed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             let below = l.compare_scalar(Compare::LowerEqual, x, 0.0);
             let e = l.unary(Unary::Exp, x);
             let e = l.scalar(Binary::Sub, e, 1.0);
+            // `burn_tensor::activation::elu` multiplies whatever alpha is.
+            let scale = alpha(l).unwrap_or(1.0);
+            let e = l.scalar(Binary::Mul, e, scale);
             l.like(Prim::MaskWhere, &[x, below, e])
         }
         name => {
@@ -54,7 +63,8 @@ fn composed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
                 let slope = l.input(1)?;
                 l.binary(Binary::Mul, x, slope)?
             } else {
-                l.scalar(Binary::Mul, x, SLOPE)
+                let slope = alpha(l).unwrap_or(SLOPE);
+                l.scalar(Binary::Mul, x, slope)
             };
             l.like(Prim::MaskWhere, &[x, below, scaled])
         }

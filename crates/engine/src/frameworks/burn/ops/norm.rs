@@ -5,6 +5,7 @@ use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Binary, Prim, Slot, SourceKind, Unary};
+use memfit_graph::ops::batch_norm::BatchNormalization;
 use memfit_graph::ops::group_norm::GroupNormalization;
 use memfit_graph::ops::layer_norm::LayerNormalization;
 
@@ -14,7 +15,6 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["GroupNormalization", "InstanceNormalization"], rule: group_norm },
 ];
 
-const EPSILON: f64 = 1e-5;
 const MOMENTUM: f64 = 0.1;
 
 /// `x` with one number a channel laid along axis 1.
@@ -67,7 +67,8 @@ fn batch_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     } else {
         (along_channels(l, buffer_mean, rank), along_channels(l, buffer_var, rank))
     };
-    let std = l.scalar(Binary::Add, var, EPSILON);
+    let epsilon = l.node.op.downcast::<BatchNormalization>().map_or(1e-5, |op| op.epsilon);
+    let std = l.scalar(Binary::Add, var, epsilon);
     let std = l.unary(Unary::Sqrt, std);
     let y = l.binary(Binary::Sub, x, mean)?;
     let y = l.binary(Binary::Div, y, std)?;
@@ -80,7 +81,7 @@ fn batch_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
 }
 
 /// Over the last axis.
-fn normalized(l: &mut Lower<'_, '_>, x: Slot, rms: bool) -> Result<Slot, Refusal> {
+fn normalized(l: &mut Lower<'_, '_>, x: Slot, rms: bool, epsilon: f64) -> Result<Slot, Refusal> {
     let last = l.rank(x).checked_sub(1).ok_or("a scalar")?;
     let centred = if rms {
         x
@@ -90,15 +91,15 @@ fn normalized(l: &mut Lower<'_, '_>, x: Slot, rms: bool) -> Result<Slot, Refusal
     };
     let square = l.scalar(Binary::Pow, centred, 2.0);
     let var = l.reduce(Prim::MeanDim(last), square, last);
-    let var = l.scalar(Binary::Add, var, EPSILON);
+    let var = l.scalar(Binary::Add, var, epsilon);
     let std = l.unary(Unary::Sqrt, var);
     l.binary(Binary::Div, centred, std)
 }
 
 fn layer_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     // A composed one is over the last axis and may have no weight.
-    let op = l.node.op.downcast::<LayerNormalization>().map(|op| (op.axis, op.rms));
-    let (axis, rms) = op.unwrap_or((-1, true));
+    let op = l.node.op.downcast::<LayerNormalization>().map(|op| (op.axis, op.rms, op.epsilon));
+    let (axis, rms, epsilon) = op.unwrap_or((-1, true, 1e-6));
     let (x, gamma) = (l.input(0)?, l.optional(1)?);
     let beta = if rms { None } else { l.optional(2)? };
     let shape = l.shape(x);
@@ -106,7 +107,7 @@ fn layer_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     // Several axes are one to Burn.
     let inner: usize = shape[axis..].iter().product();
     let flat = l.reshape(x, [&shape[..axis], &[inner]].concat());
-    let mut y = normalized(l, flat, rms)?;
+    let mut y = normalized(l, flat, rms, epsilon)?;
     let one = |l: &mut Lower<'_, '_>, t: Slot| {
         let mut to = vec![1; axis];
         to.push(inner);
@@ -136,7 +137,7 @@ fn group_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let groups = op.groups.and_then(|g| usize::try_from(g).ok()).unwrap_or(channels).max(1);
     let inner = l.program.ty(x).elements() / (batch * groups).max(1);
     let flat = l.reshape(x, vec![batch, groups, inner]);
-    let y = normalized(l, flat, false)?;
+    let y = normalized(l, flat, false, op.epsilon)?;
     let y = l.reshape(y, shape.clone());
     let gamma = along_channels(l, gamma, shape.len());
     let y = l.binary(Binary::Mul, y, gamma)?;

@@ -7,7 +7,6 @@ use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Kind, Prim, Slot, Window};
 use memfit_graph::ops::pool::Pool;
-use memfit_graph::ops::spatial;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["MaxPool", "AveragePool"], rule: pool },
@@ -34,7 +33,7 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let (mut window, pads) = window(&op.window, &kernel, &shape[2..], &output[2..])?;
     let mut x = padded(l, x, &pads, if is_max { f64::from(f32::MIN) } else { 0.0 });
     if axes == 3 {
-        let y = volume(l, x, &window, is_max, &output, counts(&op.window))?;
+        let y = volume(l, x, &window, is_max, &output, op.counts_pads)?;
         l.set(0, y);
         return Ok(());
     }
@@ -49,8 +48,7 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         }
         x = plane(l, x);
     }
-    // Whether padding counts is not in the graph; PyTorch's own choice is that it does.
-    let prim = if is_max { Prim::MaxPool2d(window) } else { Prim::AvgPool2d(window, counts(&op.window)) };
+    let prim = if is_max { Prim::MaxPool2d(window) } else { Prim::AvgPool2d(window, op.counts_pads) };
     let mut full = output.clone();
     if axes == 1 {
         full.insert(2, 1);
@@ -98,10 +96,6 @@ fn volume(
     let y = vec![batch, channels, front, rows * columns];
     let y = l.call(prim(part([0, 0], true)), &[deep], Kind::Float, y);
     Ok(l.reshape(y, output.to_vec()))
-}
-
-fn counts(window: &spatial::Window) -> bool {
-    window.pads.iter().any(|p| *p != 0)
 }
 
 fn plane(l: &mut Lower<'_, '_>, x: Slot) -> Slot {

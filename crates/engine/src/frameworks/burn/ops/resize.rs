@@ -20,7 +20,7 @@ fn resize(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     if shape.len() != 4 || shape[..2] != output[..2] {
         return Err("other axes than those of a plane".into());
     }
-    let prim = Prim::Interpolate { size: [output[2], output[3]], bilinear };
+    let prim = Prim::Interpolate { size: [output[2], output[3]], bilinear, corners: op.corners };
     let y = l.call(prim, &[x], Kind::Float, output);
     l.set(0, y);
     Ok(())
