@@ -1,11 +1,12 @@
 //! What a program that runs a model's step for real has to know beside the graph: which stored tensors are trained, which are numbers of
 //! the program, and what the outputs are compared with. The same answers stand behind the estimate.
 
-use crate::frameworks::pytorch::loss;
+use crate::frameworks::pytorch::{checkpoint, loss};
 use crate::model::Prepared;
 use crate::parameters::Stored;
 use crate::{Loss, Model, Plan, host};
 use memfit_graph::{Binding, DType, Graph, Inferred, Problem, TensorId, infer};
+use std::ops::Range;
 
 /// A model with everything bound that a step needs.
 pub struct Setting<'a> {
@@ -25,6 +26,8 @@ pub struct Setting<'a> {
     pub target: Target,
     /// Whether logits are cast up to float32 before the loss.
     pub upcast: bool,
+    /// The runs of nodes that the plan computes again in backward, in order.
+    pub recomputed: Vec<Range<usize>>,
 }
 
 /// What an output is compared with.
@@ -72,7 +75,8 @@ impl Model {
         };
         let compared = outputs.iter().take(used).map(|(id, _)| *id).collect();
         let upcast = loss == Loss::CrossEntropy && loss::is_causal_lm(graph);
-        Ok(Setting { graph, inferred, stored, host, loss, compared, target, upcast })
+        let recomputed = checkpoint::segments(graph, plan.checkpoint).into_iter().map(|s| s.nodes).collect();
+        Ok(Setting { graph, inferred, stored, host, loss, compared, target, upcast, recomputed })
     }
 }
 

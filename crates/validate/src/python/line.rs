@@ -11,6 +11,8 @@ pub(super) type Refusal = String;
 /// One or more calls: what they read and make is known, so that a line nobody needs is left out and a name is deleted after its last use.
 pub(super) struct Line {
     pub(super) layer: Arc<str>,
+    /// The number of its node.
+    pub(super) number: usize,
     pub(super) text: String,
     pub(super) reads: Vec<TensorId>,
     pub(super) makes: Vec<TensorId>,
@@ -39,7 +41,8 @@ impl<'a> At<'a> {
 
     pub(super) fn line(self) -> Line {
         let (text, reads, makes) = (self.text.join("\n"), self.reads, self.makes);
-        Line { layer: self.node.path().clone(), text, reads, makes, module: self.module }
+        let (layer, number) = (self.node.path().clone(), self.number);
+        Line { layer, number, text, reads, makes, module: self.module }
     }
 
     /// The operator with its attributes.

@@ -7,6 +7,7 @@
 pub mod keras;
 mod line;
 mod ops;
+mod optimizer;
 mod report;
 pub mod torch;
 
@@ -49,6 +50,10 @@ fn configuration(plan: &Plan, settings: Settings) -> Value {
         "scaler": plan.precision == Precision::MixedFp16,
         "dtype": plan.precision.model_dtype().name(),
         "cudnn_benchmark": plan.cudnn_benchmark,
+        "channels_last": plan.channels_last,
+        "clip_norm": plan.clip_norm,
+        "ema": plan.ema,
+        "master_weights": plan.master_weights,
     })
 }
 

@@ -4,12 +4,14 @@
 //! have ended. Recurrent layers and batch norms are torch's own modules; everything else is a function of parameters that this
 //! module holds. Elements are random: they change no memory.
 
-use super::line::{At, Line, Refusal, float, literal, name, torch_dtype, tuple};
+use super::line::{At, Line, Refusal, literal, name, torch_dtype, tuple};
+use super::optimizer::optimizer;
 use super::{Settings, configuration, ops, quoted};
-use memfit_engine::{Checkpoint, Loss, Mode, OptimizerImpl, Plan, Setting, Stored, Target};
+use memfit_engine::{Loss, Mode, Plan, Setting, Stored, Target};
 use memfit_graph::{DType, Problem, TensorId, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::ops::Range;
 
 /// What trains and measures.
 const HARNESS: &str = include_str!("torch_step.py");
@@ -32,11 +34,7 @@ pub fn script(setting: &Setting<'_>, plan: &Plan, settings: Settings) -> Result<
     if !problems.is_empty() {
         return Err(problems);
     }
-    let _ = writeln!(
-        model,
-        "def make_optimizer(parameters):\n    return torch.optim.{}\n\n",
-        optimizer.unwrap_or_default()
-    );
+    let _ = writeln!(model, "def make_optimizer(parameters):\n{}\n\n", optimizer.unwrap_or_default());
     let config = configuration(plan, settings);
     let config = format!("CONFIG = json.loads({})\n\n\n", quoted(&config.to_string()));
     Ok(HARNESS.replace(MARK, &(config + &model)))
@@ -46,12 +44,6 @@ pub fn script(setting: &Setting<'_>, plan: &Plan, settings: Settings) -> Result<
 fn refused(plan: &Plan) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut refuse = |place: &str, message: &str| problems.push(Problem::new(place, message));
-    if plan.checkpoint != Checkpoint::None {
-        refuse("--checkpoint", "the written module keeps all activations");
-    }
-    if plan.ema || plan.master_weights {
-        refuse("plan", "averaged and master weights are not written");
-    }
     if plan.parallel.is_some() {
         refuse("--gpus", "the written program trains on one device");
     }
@@ -126,34 +118,100 @@ fn module(out: &mut String, setting: &Setting<'_>, plan: &Plan, lines: Vec<Line>
     }
     let inputs: Vec<String> = graph.inputs.iter().map(|id| format!("t{}", id.0)).collect();
     let _ = writeln!(text, "\n    def forward({}):", [&["self".to_owned()][..], &inputs].concat().join(", "));
-    // Inputs stay: who calls holds them.
-    let mut last: BTreeMap<TensorId, usize> = BTreeMap::new();
-    for (i, line) in lines.iter().enumerate() {
-        last.extend(line.makes.iter().chain(&line.reads).map(|id| (*id, i)));
-    }
-    last.retain(|id, _| {
-        !outputs.contains(id) && !graph.inputs.contains(id) && !name(setting, *id).starts_with("self.")
-    });
-    let mut layers: Vec<&str> = Vec::new();
-    for (i, line) in lines.iter().enumerate() {
-        if layers.last() != Some(&&*line.layer) {
-            layers.push(&line.layer);
-            let _ = writeln!(text, "        self.at({})", quoted(&line.layer));
-        }
-        for one in line.text.lines() {
-            let _ = writeln!(text, "        {one}");
-        }
-        let gone: Vec<String> =
-            last.iter().filter(|(_, at)| **at == i).map(|(id, _)| name(setting, *id)).collect();
-        if !gone.is_empty() {
-            let _ = writeln!(text, "        del {}", gone.join(", "));
-        }
-    }
+    text += &Body::of(setting, &lines, &outputs).text();
     let _ = writeln!(text, "        self.at(\"(loss)\")");
     let given: Vec<String> = outputs.iter().map(|id| name(setting, *id)).collect();
     let _ = writeln!(text, "        return {}\n\n", tuple(&given));
     out.push_str(&text);
     fed(out, setting, plan, &outputs)
+}
+
+/// The lines of `forward`.
+struct Body<'a> {
+    setting: &'a Setting<'a>,
+    lines: &'a [Line],
+    outputs: &'a [TensorId],
+    /// The last line that needs a name; inputs stay, since who calls holds them.
+    last: BTreeMap<TensorId, usize>,
+}
+
+impl<'a> Body<'a> {
+    fn of(setting: &'a Setting<'a>, lines: &'a [Line], outputs: &'a [TensorId]) -> Body<'a> {
+        let mut last: BTreeMap<TensorId, usize> = BTreeMap::new();
+        for (i, line) in lines.iter().enumerate() {
+            last.extend(line.makes.iter().chain(&line.reads).map(|id| (*id, i)));
+        }
+        last.retain(|id, _| {
+            let inputs = &setting.graph.inputs;
+            !outputs.contains(id) && !inputs.contains(id) && !name(setting, *id).starts_with("self.")
+        });
+        Body { setting, lines, outputs, last }
+    }
+
+    fn text(&self) -> String {
+        let segment = |line: &Line| self.setting.recomputed.iter().position(|r| r.contains(&line.number));
+        let mut text = String::new();
+        let mut begin = 0;
+        while begin < self.lines.len() {
+            let which = segment(&self.lines[begin]);
+            let more = self.lines[begin..].iter().take_while(|line| segment(line) == which).count();
+            let lines = begin..begin + more;
+            begin = lines.end;
+            match which {
+                Some(number) => self.recomputed(&mut text, number, lines),
+                None => self.plain(&mut text, lines, 8, &|_| true),
+            }
+        }
+        text
+    }
+
+    /// Lines one after the other; names that `own` says are given up after their last use.
+    fn plain(&self, text: &mut String, lines: Range<usize>, indent: usize, own: &dyn Fn(TensorId) -> bool) {
+        let mut layer: Option<&str> = None;
+        for i in lines {
+            let line = &self.lines[i];
+            if layer != Some(&*line.layer) {
+                layer = Some(&line.layer);
+                let _ = writeln!(text, "{:indent$}self.at({})", "", quoted(&line.layer));
+            }
+            for one in line.text.lines() {
+                let _ = writeln!(text, "{:indent$}{one}", "");
+            }
+            self.delete(text, &(i..i + 1), indent, own);
+        }
+    }
+
+    /// Gives up the names whose last use is in these lines.
+    fn delete(&self, text: &mut String, lines: &Range<usize>, indent: usize, own: &dyn Fn(TensorId) -> bool) {
+        let gone = self.last.iter().filter(|(id, at)| lines.contains(at) && own(**id));
+        let gone: Vec<String> = gone.map(|(id, _)| name(self.setting, *id)).collect();
+        if !gone.is_empty() {
+            let _ = writeln!(text, "{:indent$}del {}", "", gone.join(", "));
+        }
+    }
+
+    /// A function of what it reads, which is called again in backward.
+    fn recomputed(&self, text: &mut String, number: usize, lines: Range<usize>) {
+        let own = &self.lines[lines.clone()];
+        let made: BTreeSet<TensorId> = own.iter().flat_map(|line| &line.makes).copied().collect();
+        let read = own.iter().flat_map(|line| &line.reads).copied().collect::<BTreeSet<_>>();
+        let names = |ids: Vec<TensorId>| ids.into_iter().map(|id| name(self.setting, id)).collect::<Vec<_>>();
+        let given = read.into_iter().filter(|id| !made.contains(id)).collect();
+        let mut given = names(given);
+        given.retain(|name| !name.starts_with("self."));
+        let leaves = |id: &TensorId| {
+            self.outputs.contains(id) || self.last.get(id).is_some_and(|last| *last >= lines.end)
+        };
+        let back = names(made.iter().copied().filter(leaves).collect());
+        let function = format!("segment{number}");
+        let _ = writeln!(text, "        def {function}({}):", given.join(", "));
+        self.plain(text, lines.clone(), 12, &|id| made.contains(&id));
+        let _ = writeln!(text, "            return {}", tuple(&back));
+        given.insert(0, function);
+        let call = format!("checkpoint({}, use_reentrant=False)", given.join(", "));
+        let _ = writeln!(text, "        {}, = {call}", back.join(", "));
+        self.delete(text, &lines, 8, &|id| !made.contains(&id));
+    }
 }
 
 /// How a stored tensor is made.
@@ -267,45 +325,10 @@ fn below(setting: &Setting<'_>, id: TensorId) -> u64 {
     2
 }
 
-/// The optimizer's constructor. What it takes of the plan are names that torch itself has.
-fn optimizer(plan: &Plan) -> Result<String, Refusal> {
-    let (class, options) = match &*plan.optimizer {
-        "sgd" => ("SGD", "lr=0.01"),
-        "momentum" => ("SGD", "lr=0.01, momentum=0.9"),
-        "nesterov" => ("SGD", "lr=0.01, momentum=0.9, nesterov=True"),
-        "adam" => ("Adam", "lr=1e-4"),
-        "adamw" => ("AdamW", "lr=1e-4"),
-        "amsgrad" => ("Adam", "lr=1e-4, amsgrad=True"),
-        "rmsprop" => ("RMSprop", "lr=1e-4"),
-        "rmsprop-centered" => ("RMSprop", "lr=1e-4, centered=True"),
-        "rmsprop-momentum" => ("RMSprop", "lr=1e-4, momentum=0.9"),
-        "adagrad" => ("Adagrad", "lr=1e-4"),
-        "adadelta" => ("Adadelta", "lr=1e-4"),
-        "adamax" => ("Adamax", "lr=1e-4"),
-        "nadam" => ("NAdam", "lr=1e-4"),
-        "radam" => ("RAdam", "lr=1e-4"),
-        "rprop" => ("Rprop", "lr=1e-4"),
-        "asgd" => ("ASGD", "lr=1e-4"),
-        "adafactor" => ("Adafactor", "lr=1e-4"),
-        other => return Err(format!("{other} is not in torch.optim")),
-    };
-    let how = match plan.optimizer_impl {
-        OptimizerImpl::Foreach => "foreach=True",
-        OptimizerImpl::Fused => "fused=True",
-        OptimizerImpl::Loop => "foreach=False",
-    };
-    let decay = if plan.optimizer == "rprop" {
-        String::new()
-    } else {
-        format!(", weight_decay={}", float(if plan.weight_decay { 0.01 } else { 0.0 }))
-    };
-    Ok(format!("{class}(parameters, {options}, {how}{decay})"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_engine::Model;
+    use memfit_engine::{Checkpoint, Model};
     use memfit_graph::{Attribute, Attributes, Binding, DType, Graph, Role, Shape, Type};
 
     /// x[2,8] → linear → relu → times its tanh → out
@@ -386,10 +409,25 @@ def make_optimizer(parameters):
     }
 
     #[test]
+    fn a_recomputed_run_is_a_function_of_what_it_reads() {
+        let plan = Plan { checkpoint: Checkpoint::Full, ..Plan::default() };
+        let found = written(&plan).unwrap();
+        let from = found.find("        def segment0(t0):").unwrap();
+        let rest = &found[from..];
+        assert!(rest.contains("            del t3\n"), "{rest}");
+        assert!(
+            rest.contains(
+                "            return (t6,)\n        t6, = checkpoint(segment0, t0, use_reentrant=False)\n"
+            ),
+            "{rest}"
+        );
+    }
+
+    #[test]
     fn what_is_not_written_is_told_at_once() {
-        let plan =
-            Plan { checkpoint: Checkpoint::Block, optimizer: "lars".into(), ema: true, ..Plan::default() };
+        let parallel = memfit_engine::parallel::Parallel::data(2, memfit_engine::parallel::Sharding::Ddp);
+        let plan = Plan { optimizer: "nobody".into(), parallel: Some(parallel), ..Plan::default() };
         let problems = written(&plan).unwrap_err();
-        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert_eq!(problems.len(), 2, "{problems:?}");
     }
 }

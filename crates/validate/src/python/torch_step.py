@@ -5,6 +5,7 @@ them, each storage rounded up to 512 bytes as on CUDA.
 """
 
 import contextlib
+import importlib
 import json
 import math
 import sys
@@ -16,6 +17,7 @@ try:
     import torch.nn.functional as F
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_iter
+    from torch.utils.checkpoint import checkpoint
 except ImportError as error:
     print(json.dumps({"missing": "torch", "message": str(error)}), flush=True)
     sys.exit(0)
@@ -78,6 +80,70 @@ def rms_norm(x, weight):
     y = x.float()
     y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)
     return y.to(x.dtype) if weight is None else (y * weight.float()).to(x.dtype)
+
+
+def needed(package):
+    """A package beside torch that an optimizer comes from."""
+    try:
+        module = importlib.import_module(package)
+        importlib.import_module(package + ".optim")
+        return module
+    except ImportError as error:
+        say(missing=package, message=str(error))
+        sys.exit(0)
+
+
+class Several:
+    """Optimizers that share the parameters, as one."""
+
+    def __init__(self, *parts):
+        self.parts = [make(parameters, **options) for make, parameters, options in parts if parameters]
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    @property
+    def state(self):
+        return {p: state for part in self.parts for p, state in part.state.items()}
+
+    def step(self):
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self, set_to_none=True):
+        for part in self.parts:
+            part.zero_grad(set_to_none)
+
+
+class Masters:
+    """An optimizer that sees float32 copies of half-precision parameters."""
+
+    def __init__(self, parameters):
+        self.halves = [p for p in parameters if p.dtype in (torch.float16, torch.bfloat16)]
+        self.masters = [p.detach().float() for p in self.halves]
+        seen = dict(zip(self.halves, self.masters))
+        self.inner = make_optimizer([seen.get(p, p) for p in parameters])
+        self.param_groups = self.inner.param_groups
+
+    @property
+    def state(self):
+        masters = {p: {"master": p} for p in self.masters}
+        return masters | {p: masters.get(p, {}) | state for p, state in self.inner.state.items()}
+
+    def step(self):
+        for half, master in zip(self.halves, self.masters):
+            master.grad = None if half.grad is None else half.grad.float()
+        self.inner.step()
+        with torch.no_grad():
+            for half, master in zip(self.halves, self.masters):
+                master.grad = None
+                half.copy_(master)
+
+    def zero_grad(self, set_to_none=True):
+        self.inner.zero_grad(set_to_none)
+        for half in self.halves:
+            if set_to_none:
+                half.grad = None
+            elif half.grad is not None:
+                half.grad.zero_()
 
 
 class Counter(TorchDispatchMode):
@@ -186,6 +252,9 @@ def say(**line):
 def train(report):
     model = Model().train(CONFIG["train"])
     inputs = make_inputs()
+    if CONFIG["channels_last"]:
+        model = model.to(memory_format=torch.channels_last)
+        inputs = tuple(x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs)
     target = make_target(inputs)
     counter = METER.counter
     if counter is not None:
@@ -198,13 +267,19 @@ def train(report):
     bytes_of["parameters"] = size_of(model.parameters())
     bytes_of["buffers"] = size_of(model.buffers())
     bytes_of["inputs"] = size_of([t for t in [*inputs, target] if t is not None])
-    optimizer = make_optimizer(parameters) if CONFIG["train"] and parameters else None
+    optimizer = averaged = None
+    if CONFIG["train"] and parameters:
+        optimizer = Masters(parameters) if CONFIG["master_weights"] else make_optimizer(parameters)
+        averaged = [p.detach().clone() for p in parameters] if CONFIG["ema"] else None
+    if counter is not None and optimizer is not None:
+        for tensor in [*(averaged or []), *getattr(optimizer, "masters", [])]:
+            counter.mark(tensor)
     scaler = torch.amp.GradScaler(DEVICE) if CONFIG["scaler"] and DEVICE == "cuda" else None
     report["context"]["model"] = report_device()
     METER.end()
     with counter or contextlib.nullcontext():
         for step in range(CONFIG["steps"]):
-            one_step(report, model, parameters, inputs, target, optimizer, scaler, first=step == 0)
+            one_step(report, model, parameters, inputs, target, optimizer, averaged, scaler, first=step == 0)
             if step == 0:
                 report["context"]["first_step"] = report_device()
             report["steps"] = step + 1
@@ -215,7 +290,7 @@ def train(report):
 PHASES = ("before", "forward", "backward", "optimizer_step")
 
 
-def one_step(report, model, parameters, inputs, target, optimizer, scaler, first):
+def one_step(report, model, parameters, inputs, target, optimizer, averaged, scaler, first):
     bytes_of = report["bytes"]
     saved = Saved(model)
     bytes_of["before"] = METER.now()
@@ -255,13 +330,21 @@ def one_step(report, model, parameters, inputs, target, optimizer, scaler, first
     if optimizer is not None:
         phase("optimizer_step")
         bytes_of["gradients"] = size_of([p.grad for p in parameters if p.grad is not None])
+        if CONFIG["clip_norm"]:
+            if scaler is not None:
+                scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         if scaler is None:
             optimizer.step()
         else:
             scaler.step(optimizer)
             scaler.update()
+        if averaged is not None:
+            with torch.no_grad():
+                torch._foreach_lerp_(averaged, parameters, 1e-3)
         # Counters of steps are on the host unless they are captured.
         state = [t for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t) and t.dim() > 0]
+        state += averaged or []
         bytes_of["optimizer"] = size_of(t for t in state if t.device.type == DEVICE)
         del state
         optimizer.zero_grad(set_to_none=not CONFIG["keep_gradients"])

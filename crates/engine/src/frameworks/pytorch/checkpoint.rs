@@ -15,9 +15,9 @@ use std::ops::Range;
 
 /// A run of nodes that is recomputed as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     /// Positions of its nodes.
-    pub(super) nodes: Range<usize>,
+    pub(crate) nodes: Range<usize>,
     /// Tensors from outside that carry a gradient, with where they were in forward.
     pub(super) inputs: Vec<(TensorId, TensorRef)>,
     /// Tensors that are read outside.
@@ -25,7 +25,7 @@ pub(super) struct Segment {
 }
 
 /// The segments of a graph, in order and disjoint.
-pub(super) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
+pub(crate) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
     let keys: Vec<Option<String>> = match how {
         Checkpoint::None => return Vec::new(),
         Checkpoint::Block | Checkpoint::Full => block_keys(graph),

@@ -5,7 +5,7 @@
 
 mod autocast;
 mod backward;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod cublas;
 mod forward;
 mod gradients;
