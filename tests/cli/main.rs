@@ -4,6 +4,7 @@
 
 mod advise;
 mod completions;
+mod cuda;
 mod documents;
 mod estimate;
 mod explain;

@@ -96,11 +96,11 @@ pub fn device(backend: Backend) -> String {
     }
 }
 
-/// The device's memory; none where nobody says it.
-pub fn memory(backend: Backend) -> Option<Bytes> {
+/// What is free of the device's memory once it has a context; none where nobody says it.
+pub fn free(backend: Backend) -> Option<Bytes> {
     match backend {
         #[cfg(feature = "cuda")]
-        Backend::Cuda => crate::cuda::memory().map(|(_, total)| total),
+        Backend::Cuda => crate::cuda::memory().map(|(free, _)| free),
         _ => None,
     }
 }

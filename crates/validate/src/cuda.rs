@@ -6,6 +6,7 @@ use crate::pools::Pools;
 use crate::record::Ended;
 use burn_cuda::{Cuda, CudaDevice};
 use cubecl::Runtime;
+use cubecl::client::ComputeClient;
 use cubecl::cuda::CudaRuntime;
 use cudarc::driver::result;
 use memfit_engine::allocators::CubeclConfig;
@@ -49,26 +50,35 @@ pub(crate) fn available() -> Result<(), String> {
     if !compiler {
         return Err("NVRTC is not installed (libnvrtc was not found): it comes with the CUDA toolkit".into());
     }
+    if cubecl::cuda::install::cuda_path().is_none() {
+        return Err("the CUDA toolkit's headers were not found: CUDA_PATH says where it is".into());
+    }
     context().map_err(|e| explain(&e))
 }
 
 pub(crate) fn config() -> Option<CubeclConfig> {
-    std::panic::catch_unwind(|| crate::pools::config(&CudaRuntime::client(&CudaDevice::default()))).ok()
+    client().map(|client| crate::pools::config(&client))
+}
+
+/// cubecl's client; none where its thread could not make one, which is said by a panic there.
+fn client() -> Option<ComputeClient<CudaRuntime>> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let client = std::panic::catch_unwind(|| CudaRuntime::client(&CudaDevice::default()));
+    std::panic::set_hook(hook);
+    client.ok()
 }
 
 pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measurement {
     let device = CudaDevice::default();
     // The context first, so that what it takes shows apart from the first kernel.
     let _ = memory();
-    let client = match std::panic::catch_unwind(|| CudaRuntime::client(&CudaDevice::default())) {
-        Ok(client) => client,
-        Err(_) => {
-            let ended = Ended::new("failed", "the device is busy, or has no memory left for a context");
-            return Measurement { ended: Some(ended), ..Measurement::default() };
-        }
+    let Some(client) = client() else {
+        let ended = Ended::new("failed", "the device is busy, or has no memory left for a context");
+        return Measurement { ended: Some(ended), ..Measurement::default() };
     };
     let used = || memory().map(|(free, total)| total.saturating_sub(free));
-    measure::<Own>(run, device, Pools { client, device: Some(used) }, progress)
+    measure::<Own>(run, device, Pools::new(client, Some(used)), progress)
 }
 
 /// The card as its driver calls it.

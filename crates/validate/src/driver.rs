@@ -1,4 +1,4 @@
-//! The driver's own view of a process: what nvidia-smi shows for it, sampled while it runs.
+//! The driver's own view of a process, sampled while it runs: NVML's where this program is built for CUDA, else what nvidia-smi shows.
 //!
 //! Inside of a container the driver may not know the process by the number that it has here; then the card's whole memory less
 //! what was held before counts.
@@ -10,8 +10,54 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often is asked. A call takes some tens of milliseconds.
-const EVERY: Duration = Duration::from_millis(200);
+/// Who is asked.
+enum View {
+    /// The driver's library.
+    #[cfg(feature = "cuda")]
+    Library(Box<nvml_wrapper::Nvml>),
+    /// nvidia-smi.
+    Program,
+}
+
+impl View {
+    fn open() -> View {
+        #[cfg(feature = "cuda")]
+        if let Some(library) = crate::nvml::open() {
+            return View::Library(Box::new(library));
+        }
+        View::Program
+    }
+
+    /// How long to wait between two questions: a call of nvidia-smi takes some tens of milliseconds, one of the library far less.
+    fn every(&self) -> Duration {
+        match self {
+            #[cfg(feature = "cuda")]
+            View::Library(_) => Duration::from_millis(10),
+            View::Program => Duration::from_millis(200),
+        }
+    }
+
+    /// What a process holds on all cards; nothing where the driver does not know it.
+    fn of_process(&self, process: u32) -> Option<Bytes> {
+        match self {
+            #[cfg(feature = "cuda")]
+            View::Library(library) => crate::nvml::of_process(library, process),
+            View::Program => of_process(&ask(&["--query-compute-apps=pid,used_gpu_memory"])?, process),
+        }
+    }
+
+    /// What all processes hold of the first card; nothing where the host has no driver.
+    fn used(&self) -> Option<Bytes> {
+        match self {
+            #[cfg(feature = "cuda")]
+            View::Library(library) => crate::nvml::used(library),
+            View::Program => {
+                let text = ask(&["--query-gpu=memory.used", "--id=0"])?;
+                text.lines().next()?.trim().parse().ok().map(Bytes::mib)
+            }
+        }
+    }
+}
 
 /// A thread that asks.
 pub struct Sampler {
@@ -21,17 +67,17 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Asks about a process from now on; nothing where the host has no nvidia-smi. `before` is what the card held before.
+    /// Asks about a process from now on; nothing where the host has no driver. `before` is what the card held before.
     pub fn start(process: u32, before: Bytes) -> Sampler {
         let (highest, ends) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (shared, ending) = (highest.clone(), ends.clone());
         let thread = std::thread::spawn(move || {
+            let view = View::open();
             while !ending.load(Ordering::Relaxed) {
-                let Some(text) = ask(&["--query-compute-apps=pid,used_gpu_memory"]) else { return };
-                let seen =
-                    of_process(&text, process).or_else(|| used().map(|now| now.saturating_sub(before)));
-                shared.fetch_max(seen.unwrap_or(Bytes::ZERO).0, Ordering::Relaxed);
-                std::thread::park_timeout(EVERY);
+                let others = || view.used().map(|now| now.saturating_sub(before));
+                let Some(seen) = view.of_process(process).or_else(others) else { return };
+                shared.fetch_max(seen.0, Ordering::Relaxed);
+                std::thread::park_timeout(view.every());
             }
         });
         Sampler { highest, ends, thread }
@@ -48,8 +94,7 @@ impl Sampler {
 
 /// What all processes hold of the first card; nothing where the host has no driver.
 pub fn used() -> Option<Bytes> {
-    let text = ask(&["--query-gpu=memory.used", "--id=0"])?;
-    text.lines().next()?.trim().parse().ok().map(Bytes::mib)
+    View::open().used()
 }
 
 fn ask(query: &[&str]) -> Option<String> {

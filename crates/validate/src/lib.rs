@@ -16,6 +16,8 @@ pub mod framework;
 #[cfg(feature = "cpu")]
 pub mod measure;
 pub mod measurement;
+#[cfg(feature = "cuda")]
+mod nvml;
 #[cfg(feature = "cpu")]
 pub mod ops;
 #[cfg(any(feature = "wgpu", feature = "cuda"))]

@@ -21,6 +21,11 @@ pub trait Meter: 'static {
     /// What is held now; on a device that keeps count itself, the most since it was last asked.
     fn usage(&mut self) -> Usage;
 
+    /// What went wrong in a function that was only queued, where the device says so when it is asked for its memory.
+    fn failure(&mut self) -> Option<String> {
+        None
+    }
+
     /// What the driver shows of the whole device, where it says that.
     fn device(&mut self) -> Option<Bytes> {
         None
@@ -63,10 +68,14 @@ impl<M: Meter> Gauge<M> {
         usage.in_use
     }
 
-    /// More than is allowed, as a backend would say it.
+    /// What failed by now; more than is allowed, as a backend would say it.
     fn check(gauge: &Rc<RefCell<Gauge<M>>>, moment: Moment) {
         let mut g = gauge.borrow_mut();
         let in_use = g.at(moment);
+        if let Some(failure) = g.meter.failure() {
+            drop(g);
+            std::panic::panic_any(failure);
+        }
         let Some(limit) = g.limit.filter(|limit| in_use > *limit) else { return };
         drop(g);
         std::panic::panic_any(format!(
@@ -144,10 +153,18 @@ fn steps<B: Backend, M: Meter>(
             return;
         }
     };
-    let _ = B::sync(device);
+    if let Err(error) = B::sync(device) {
+        m.ended = Some(ended(program, gauge, "", error.to_string()));
+        return;
+    }
     // Twice: the first answer may be the highest of what made the tensors.
     gauge.borrow_mut().now();
     m.before = gauge.borrow_mut().now();
+    let failure = gauge.borrow_mut().meter.failure();
+    if let Some(message) = failure {
+        m.ended = Some(ended(program, gauge, "", message));
+        return;
+    }
     gauge.borrow_mut().show(m, "model");
     let calls: Vec<u32> = program.instrs.iter().map(|i| i.layer).collect();
     for step in 0..run.steps {
@@ -173,6 +190,10 @@ fn steps<B: Backend, M: Meter>(
         });
         observe(None);
         let result = result.and_then(|r| r.map_err(|s: Stopped| ended(program, gauge, &s.call, s.message)));
+        let result = result.and_then(|loss| match B::sync(device) {
+            Ok(()) => Ok(loss),
+            Err(error) => Err(ended(program, gauge, "", error.to_string())),
+        });
         match result {
             Ok(loss) => m.losses.extend(loss),
             Err(ended) => {
@@ -180,7 +201,6 @@ fn steps<B: Backend, M: Meter>(
                 break;
             }
         }
-        let _ = B::sync(device);
         let mut g = gauge.borrow_mut();
         // Twice: the first answer may be the highest of what ended.
         g.now();

@@ -36,7 +36,7 @@ pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measure
     }
     let device = WgpuDevice::default();
     let client = WgpuRuntime::client(&device);
-    measure::<Own>(run, device, Pools { client, device: None }, progress)
+    measure::<Own>(run, device, Pools::new(client, None), progress)
 }
 
 /// The adapter's name: two adapters of one host differ by it.

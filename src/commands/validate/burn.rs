@@ -92,11 +92,11 @@ mod real {
         burn::program(graph, &inferred, &asked.plan).map_err(failure)
     }
 
-    /// The largest batch that is predicted to run inside of a limit: that of `--limit`, else the device's memory.
+    /// The largest batch that is predicted to run inside of a limit: that of `--limit`, else what is free on the device.
     pub(in super::super) fn largest(args: &ValidateArgs) -> Result<Option<u64>, Failure> {
         let backend = backend(args)?;
         let asked = asked(args)?;
-        let Some(limit) = args.limit.or_else(|| backends::memory(backend)) else { return Ok(None) };
+        let Some(limit) = args.limit.or_else(|| backends::free(backend)) else { return Ok(None) };
         let config = backends::pools(backend);
         let attempt = |batch: u64| {
             let prediction = burn::predict(&program(&asked, Some(batch))?, backend.layout());

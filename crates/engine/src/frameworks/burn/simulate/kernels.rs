@@ -57,7 +57,8 @@ impl Device {
     pub(super) fn reduce(&self, x: Tensor, axis: usize) -> Tensor {
         let mut shape = x.shape.clone();
         shape[axis] = 1;
-        self.make(x.kind, &shape, "reduction")
+        // `init_reduce_output` asks for no gaps.
+        self.make_contiguous(x.kind, &shape, "reduction")
     }
 
     /// Axis after axis, the smallest first.

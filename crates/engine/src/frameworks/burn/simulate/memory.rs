@@ -21,15 +21,17 @@ pub struct Backend {
     pub int_bytes: u64,
     /// What the offset of a view must be a multiple of, in bytes.
     pub alignment: u64,
+    /// Whether rows begin at aligned addresses (`PitchedMemoryLayoutPolicy` of cubecl-runtime 0.10), rather than one after the other.
+    pub pitched: bool,
 }
 
 impl Backend {
     /// `burn-cuda`: truth values are bytes, integers have 32 bits.
-    pub const CUDA: Backend = Backend { bool_bytes: 1, int_bytes: 4, alignment: 512 };
+    pub const CUDA: Backend = Backend { bool_bytes: 1, int_bytes: 4, alignment: 512, pitched: true };
     /// `burn-wgpu` with WGSL kernels, whose smallest type has four bytes.
-    pub const WGPU: Backend = Backend { bool_bytes: 4, int_bytes: 4, alignment: 256 };
+    pub const WGPU: Backend = Backend { bool_bytes: 4, int_bytes: 4, alignment: 256, pitched: false };
     /// burn-ndarray, which pools nothing.
-    pub const PROCESSOR: Backend = Backend { bool_bytes: 1, int_bytes: 8, alignment: 1 };
+    pub const PROCESSOR: Backend = Backend { bool_bytes: 1, int_bytes: 8, alignment: 1, pitched: false };
 }
 
 /// What happened so far.
@@ -113,6 +115,18 @@ impl Tensor {
         self.shape.iter().zip(self.strides.iter().zip(&expected)).all(|(n, (a, b))| *n == 1 || a == b)
     }
 
+    /// Whether rows lie one after the other, each of them together, maybe with a gap behind it (`has_pitched_row_major_strides` of
+    /// cubecl-zspace 0.10): what CUDA's kernels read as it is.
+    pub(super) fn is_pitched(&self) -> bool {
+        let rank = self.rank();
+        let row = |i: usize| self.strides[i] == self.strides[i + 1].saturating_mul(self.shape[i + 1]);
+        rank == 0
+            || self.strides[rank - 1] == 1
+                && !self.strides.contains(&0)
+                && (rank == 1 || self.strides[rank - 2] >= self.shape[rank - 1])
+                && (0..rank.saturating_sub(2)).all(row)
+    }
+
     /// `CubeTensor::is_nonoverlapping`.
     pub(super) fn is_nonoverlapping(&self) -> bool {
         if self.strides.contains(&0) {
@@ -158,8 +172,41 @@ impl Device {
         Bytes((elements as u64).saturating_mul(each))
     }
 
+    /// The distances of a new tensor.
+    fn layout(&self, kind: Kind, shape: &[usize]) -> Vec<usize> {
+        let mut strides = contiguous(shape);
+        let &[.., _, width] = shape else { return strides };
+        if self.backend.pitched && width > 1 {
+            let each = usize::try_from(self.bytes(kind, 1).0).unwrap_or(1).max(1);
+            let row = width.saturating_mul(each);
+            // `optimal_align` of cubecl-runtime's memory management.
+            let most = usize::try_from(self.backend.alignment).unwrap_or(usize::MAX).max(16);
+            let alignment = row.checked_next_power_of_two().unwrap_or(usize::MAX).clamp(16, most);
+            let rank = shape.len();
+            strides[rank - 2] = row.checked_next_multiple_of(alignment).unwrap_or(usize::MAX) / each;
+            for i in (0..rank - 2).rev() {
+                strides[i] = strides[i + 1].saturating_mul(shape[i + 1]);
+            }
+        }
+        strides
+    }
+
     pub(super) fn allocate(&self, kind: Kind, shape: &[usize], category: Category, label: &str) -> Tensor {
-        let elements = shape.iter().fold(1_usize, |n, d| n.saturating_mul(*d));
+        self.laid_out(kind, shape, self.layout(kind, shape), category, label)
+    }
+
+    fn laid_out(
+        &self,
+        kind: Kind,
+        shape: &[usize],
+        strides: Vec<usize>,
+        category: Category,
+        label: &str,
+    ) -> Tensor {
+        let elements = match (shape.first(), strides.first()) {
+            (Some(rows), Some(distance)) => rows.saturating_mul(*distance),
+            _ => 1,
+        };
         let bytes = self.bytes(kind, elements);
         let mut r = self.memory.borrow_mut();
         let label = match r.labels.get(label) {
@@ -175,20 +222,25 @@ impl Device {
         let id = r.timeline.add(Storage { bytes, category, layer, label });
         r.timeline.events.push(Event { kind: EventKind::Allocate, storage: id, phase, layer });
         let buffer = Rc::new(Buffer { id, memory: Rc::downgrade(&self.memory) });
-        Tensor { buffer, shape: shape.to_vec(), strides: contiguous(shape), kind }
+        Tensor { buffer, shape: shape.to_vec(), strides, kind }
     }
 
     /// A new tensor of what the phase makes.
     pub(super) fn make(&self, kind: Kind, shape: &[usize], label: &str) -> Tensor {
-        let category = {
-            let r = self.memory.borrow();
-            match r.phase {
-                Phase::Setup | Phase::Forward => Category::Activation,
-                Phase::Backward => Category::ActivationGradient,
-                Phase::OptimizerStep => Category::Transient,
-            }
-        };
-        self.allocate(kind, shape, category, label)
+        self.allocate(kind, shape, self.category(), label)
+    }
+
+    /// One without gaps on every backend.
+    pub(super) fn make_contiguous(&self, kind: Kind, shape: &[usize], label: &str) -> Tensor {
+        self.laid_out(kind, shape, contiguous(shape), self.category(), label)
+    }
+
+    fn category(&self) -> Category {
+        match self.memory.borrow().phase {
+            Phase::Setup | Phase::Forward => Category::Activation,
+            Phase::Backward => Category::ActivationGradient,
+            Phase::OptimizerStep => Category::Transient,
+        }
     }
 
     /// A function of Burn ended here.

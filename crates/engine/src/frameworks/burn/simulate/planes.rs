@@ -33,8 +33,10 @@ impl Device {
         self.permute(x, &axes)
     }
 
+    /// `into_contiguous_aligned`.
     fn aligned(&self, x: Tensor) -> Tensor {
-        if x.is_contiguous() { x } else { self.copy(&x) }
+        let reads = if self.backend.pitched { x.is_pitched() } else { x.is_contiguous() };
+        if reads { x } else { self.copy(&x) }
     }
 
     /// `conv_direct`: inputs with channels last; copied where these do not lie together.

@@ -1,0 +1,125 @@
+//! Steps on CUDA without a card: the driver is a small C file (`cuda/driver.c`) whose kernels compute nothing. What is missing or wrong
+//! is said before anything runs; on what works, pools, the driver's figures and running out of memory are as on a card.
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+use crate::{Run, command, schema};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+const LENET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/lenet.ts_train.onnx");
+
+/// The folder of the driver, compiled once; nothing without a C compiler.
+fn driver() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let make = || {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cuda");
+        std::fs::create_dir_all(&folder).unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/cuda/driver.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(folder.join("libcuda.so")).arg(source);
+        let Ok(status) = compiler.status() else {
+            println!("skipped: no C compiler");
+            return None;
+        };
+        assert!(status.success());
+        for name in ["libnvrtc.so", "libnvidia-ml.so.1"] {
+            // The same file, so that it is loaded once and counts once.
+            let _ = std::fs::remove_file(folder.join(name));
+            std::fs::hard_link(folder.join("libcuda.so"), folder.join(name)).unwrap();
+        }
+        Some(folder)
+    };
+    FOLDER.get_or_init(make).as_deref()
+}
+
+/// A run beside that driver, which has this wrong with it and so much memory.
+fn on(folder: &Path, wrong: &str, memory: u64, words: &[&str]) -> Run {
+    let mut run = command(&[&["validate", LENET, "--backend", "cuda"], words].concat());
+    run.env("LD_LIBRARY_PATH", folder).env("CUDA_PATH", folder).env("FAKE_DRIVER", wrong);
+    run.env("FAKE_MEMORY", memory.to_string()).stdin(Stdio::null()).output().unwrap().into()
+}
+
+fn row<'a>(record: &'a Value, what: &str) -> &'a Value {
+    record["rows"].as_array().unwrap().iter().find(|row| row["what"] == what).unwrap()
+}
+
+#[test]
+fn what_is_wrong_with_a_driver_is_said_before_anything_runs() {
+    let Some(folder) = driver() else { return };
+    for (wrong, said) in [
+        ("no device", "the driver shows no device"),
+        ("none shown", "the driver shows no device"),
+        ("old", "the driver is too old: CUDA 11.4, 12.0 is needed"),
+        ("mismatch", "are of different versions"),
+        ("stub", "the toolkit's stub was found"),
+        ("busy", "the device is in use by another process"),
+        ("full", "the device has no memory left for a context"),
+    ] {
+        let run = on(folder, wrong, 8 << 30, &["-b", "4"]);
+        assert_eq!((run.code, &*run.out), (2, ""), "{wrong}: {}", run.err);
+        assert!(run.err.contains("--backend cuda") && run.err.contains(said), "{wrong}: {}", run.err);
+    }
+}
+
+#[test]
+fn what_is_not_installed_is_said() {
+    let Some(folder) = driver() else { return };
+    let alone = folder.join("alone");
+    let _ = std::fs::remove_dir_all(&alone);
+    std::fs::create_dir_all(&alone).unwrap();
+    let run = |more: &[&str]| {
+        let mut run = command(&["validate", LENET, "--backend", "cuda", "-b", "4"]);
+        run.env("LD_LIBRARY_PATH", &alone).env_remove("CUDA_PATH");
+        more.iter().for_each(|name| {
+            std::fs::copy(folder.join(name), alone.join(name)).unwrap();
+        });
+        let run: Run = run.stdin(Stdio::null()).output().unwrap().into();
+        (run.code, run.err)
+    };
+    let system = |library: &str| {
+        let listed = Command::new("/sbin/ldconfig").arg("-p").output().map(|done| done.stdout);
+        String::from_utf8_lossy(&listed.unwrap_or_default()).contains(library)
+    };
+    if !system("libcuda.so") {
+        let (code, said) = run(&[]);
+        assert!(code == 2 && said.contains("the NVIDIA driver is not installed"), "{said}");
+    }
+    if !system("libnvrtc.so") {
+        let (code, said) = run(&["libcuda.so"]);
+        assert!(code == 2 && said.contains("NVRTC is not installed"), "{said}");
+    }
+    // Where no driver is, no toolkit is either.
+    if !system("libcuda.so") {
+        let (code, said) = run(&["libcuda.so", "libnvrtc.so"]);
+        assert!(code == 2 && said.contains("headers were not found"), "{said}");
+    }
+}
+
+#[test]
+fn steps_are_measured_beside_what_is_predicted() {
+    let Some(folder) = driver() else { return };
+    let run = on(folder, "", 8 << 30, &["-b", "64", "--steps", "2", "--format", "json"]);
+    assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+    let record = run.json();
+    assert!(schema::of("measurement", &record).is_empty());
+    assert_eq!(record["device"], "NVIDIA A100-SXM4-40GB");
+    for what in ["peak", "reserved"] {
+        let error = row(&record, what)["measured_bytes"].as_f64().unwrap()
+            / row(&record, what)["predicted_bytes"].as_f64().unwrap();
+        assert!((0.97..1.03).contains(&error), "{what}: {error}");
+    }
+    let seen: Vec<(&str, u64)> = record["driver_view"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|seen| (seen["moment"].as_str().unwrap(), seen["device_bytes"].as_u64().unwrap()))
+        .collect();
+    let moments: Vec<&str> = seen.iter().map(|(moment, _)| *moment).collect();
+    assert_eq!(moments, ["start", "first kernel", "model", "first step", "highest"]);
+    // A context, then what the pools took of the driver.
+    assert_eq!(seen[0].1, 300 << 20);
+    let reserved = row(&record, "reserved")["measured_bytes"].as_u64().unwrap();
+    assert_eq!(seen[3].1, (300 << 20) + reserved);
+}
