@@ -9,7 +9,9 @@ use super::tape::{Tape, TensorRef};
 use crate::Loss;
 use crate::sizes::elements;
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
-use memfit_graph::{Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Saved, TensorId, View};
+use memfit_graph::{
+    Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Role, Saved, Shape, Tensor, TensorId, View,
+};
 use smallvec::smallvec;
 use std::collections::BTreeSet;
 
@@ -60,7 +62,8 @@ pub(crate) fn target(loss: Loss, output: &[u64]) -> Option<(Vec<u64>, DType)> {
     }
 }
 
-/// Whether a model is a causal language model: one embedded sequence, attended to without looking ahead. transformers
+/// Whether a model is a causal language model: one embedded sequence, attended to without looking ahead. A file of a fixed length may
+/// hold nothing of the latter but a stored mask, whose values are not read. transformers
 /// casts the logits of these up to float32 (loss/loss_utils.py, `ForCausalLMLoss`, 5.x), and of no others.
 pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
     let is_embedded = |id: &TensorId| {
@@ -86,6 +89,17 @@ pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
         let fused = n.op.downcast::<ScaledDotProductAttention>().is_some_and(|a| a.is_causal);
         fused || matches!(n.op.name(), "LessOrEqual" | "Trilu")
     });
+    let is_stored_mask = |tensor: &Tensor| {
+        let dims = tensor.declared.shape().and_then(Shape::known);
+        let is_square = dims.is_some_and(|dims| match &dims[..] {
+            [outer @ .., rows, columns] => rows == columns && *rows > 1 && outer.iter().all(|d| *d == 1),
+            _ => false,
+        });
+        matches!(tensor.role, Role::Initializer | Role::Constant)
+            && tensor.declared.dtype() == Some(DType::Bool)
+            && is_square
+    };
+    let looks_back = looks_back || graph.tensors.iter().any(is_stored_mask);
     embedded == 1 && !graph.inputs.iter().any(is_signal) && looks_back
 }
 
@@ -185,6 +199,7 @@ fn mean(tape: &mut Tape, output: TensorRef) -> TensorRef {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memfit_graph::{Attributes, Type};
 
     #[test]
     fn the_outputs_shape_chooses_the_loss() {
@@ -197,6 +212,24 @@ mod tests {
         assert_eq!(chosen(&[8, 1, 1, 1], &[image()]), Loss::Bce);
         assert_eq!(chosen(&[8, 128, 30522], &[(vec![8, 128], DType::Int64)]), Loss::CrossEntropy);
         assert_eq!(chosen(&[8, 3, 64, 64], &[(vec![8, 100, 1, 1], DType::Float32)]), Loss::None);
+    }
+
+    #[test]
+    fn a_stored_mask_over_pairs_of_positions_looks_back() {
+        let model = |mask: &[u64]| {
+            let mut graph = Graph::default();
+            let mut add = |name: &str, shape: &[u64], dtype, role| {
+                graph.add_tensor(name, Type::tensor(dtype, Shape::from(shape)), role)
+            };
+            let ids = add("ids", &[2, 96], DType::Int64, Role::Input);
+            let table = add("table", &[4000, 64], DType::Float32, Role::Initializer);
+            add("mask", mask, DType::Bool, Role::Initializer);
+            graph.inputs = vec![ids];
+            graph.push("Gather", Attributes::default(), &[table, ids], "embedded").unwrap();
+            is_causal_lm(&graph)
+        };
+        assert!(model(&[1, 1, 96, 96]));
+        assert!(!model(&[1, 1, 1, 96]) && !model(&[4, 4, 96, 96]) && !model(&[1, 1]));
     }
 
     #[test]
