@@ -123,3 +123,19 @@ fn steps_are_measured_beside_what_is_predicted() {
     let reserved = row(&record, "reserved")["measured_bytes"].as_u64().unwrap();
     assert_eq!(seen[3].1, (300 << 20) + reserved);
 }
+
+#[test]
+fn running_out_of_memory_is_a_result() {
+    let Some(folder) = driver() else { return };
+    // The context takes 300 MiB of 400.
+    let run = on(folder, "", 400 << 20, &["-b", "4096", "--steps", "2", "--format", "json"]);
+    assert_eq!(run.code, 1, "{}{}", run.out, run.err);
+    let record = run.json();
+    assert!(schema::of("measurement", &record).is_empty());
+    assert_eq!(record["ended"]["kind"], "out-of-memory", "{record:#}");
+    // The largest batch that goes through, each in a process of its own.
+    let run = on(folder, "", 400 << 20, &["--search", "--steps", "1", "--format", "json"]);
+    let found = run.json();
+    assert!(found["largest_batch"].as_u64().is_some_and(|batch| batch > 64), "{found:#}");
+    assert_eq!(found["largest_batch"], found["predicted_batch"], "{found:#}");
+}

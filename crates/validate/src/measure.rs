@@ -10,11 +10,13 @@ use burn_backend::{Backend, FloatDType};
 use memfit_engine::Phase;
 use memfit_engine::frameworks::burn::{Program, phase_index};
 use memfit_graph::Bytes;
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Reads a device's memory.
 pub trait Meter: 'static {
@@ -32,8 +34,47 @@ pub trait Meter: 'static {
     }
 }
 
+/// The first panic of another thread, while [`Silence`] lasts.
+type Elsewhere = Arc<Mutex<Option<String>>>;
+
+type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Sync + Send>;
+
+/// Lets no panic be printed while it lives, and keeps what other threads say. cubecl works in threads of its own: one that can't
+/// have memory panics (cubecl-cuda 0.10, server.rs, `reserve(size).unwrap()`), and the step would go on without it.
+struct Silence {
+    before: Option<Hook>,
+}
+
+impl Silence {
+    fn new(elsewhere: Elsewhere) -> Silence {
+        let before = Some(take_hook());
+        let own = std::thread::current().id();
+        set_hook(Box::new(move |panic| {
+            if std::thread::current().id() != own {
+                let mut told = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+                told.get_or_insert(said(panic.payload()));
+            }
+        }));
+        Silence { before }
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        self.before.take().into_iter().for_each(set_hook);
+    }
+}
+
+/// The words of a panic.
+fn said(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+    text.unwrap_or_else(|| "a panic".into())
+}
+
 struct Gauge<M> {
     meter: M,
+    elsewhere: Elsewhere,
     base: Usage,
     phases: [Bytes; 3],
     layers: Vec<Bytes>,
@@ -68,11 +109,17 @@ impl<M: Meter> Gauge<M> {
         usage.in_use
     }
 
+    /// What went wrong outside of this thread.
+    fn failure(&mut self) -> Option<String> {
+        let told = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).take();
+        told.or_else(|| self.meter.failure())
+    }
+
     /// What failed by now; more than is allowed, as a backend would say it.
     fn check(gauge: &Rc<RefCell<Gauge<M>>>, moment: Moment) {
         let mut g = gauge.borrow_mut();
         let in_use = g.at(moment);
-        if let Some(failure) = g.meter.failure() {
+        if let Some(failure) = g.failure() {
             drop(g);
             std::panic::panic_any(failure);
         }
@@ -105,8 +152,11 @@ pub fn measure<B: Backend>(
     progress: &mut dyn FnMut(u32, Bytes),
 ) -> Measurement {
     let program = run.program;
+    let elsewhere = Elsewhere::default();
+    let _silence = Silence::new(Arc::clone(&elsewhere));
     let mut gauge = Gauge {
         meter,
+        elsewhere,
         base: Usage::default(),
         phases: [Bytes::ZERO; 3],
         layers: vec![Bytes::ZERO; program.layers.len()],
@@ -194,6 +244,10 @@ fn steps<B: Backend, M: Meter>(
             Ok(()) => Ok(loss),
             Err(error) => Err(ended(program, gauge, "", error.to_string())),
         });
+        let result = result.and_then(|loss| {
+            let failure = gauge.borrow_mut().failure();
+            failure.map_or(Ok(loss), |message| Err(ended(program, gauge, "", message)))
+        });
         match result {
             Ok(loss) => m.losses.extend(loss),
             Err(ended) => {
@@ -225,17 +279,8 @@ fn guarded<T, M: Meter>(
     program: &Program,
     run: impl FnOnce() -> T,
 ) -> Result<T, Ended> {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
     let result = catch_unwind(AssertUnwindSafe(run));
-    std::panic::set_hook(hook);
-    result.map_err(|payload| {
-        let text = payload
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-        ended(program, gauge, "", text.unwrap_or_else(|| "a panic".into()))
-    })
+    result.map_err(|payload| ended(program, gauge, "", said(&*payload)))
 }
 
 fn ended<M: Meter>(program: &Program, gauge: &Rc<RefCell<Gauge<M>>>, call: &str, message: String) -> Ended {
@@ -249,7 +294,7 @@ fn ended<M: Meter>(program: &Program, gauge: &Rc<RefCell<Gauge<M>>>, call: &str,
 /// How wgpu, cubecl and CUDA say it.
 fn is_out_of_memory(message: &str) -> bool {
     let text = message.to_lowercase();
-    ["out of memory", "outofmemory", "out_of_memory", "buffertoobig", "alloc size"]
+    ["out of memory", "outofmemory", "out_of_memory", "buffertoobig", "can't allocate buffer", "alloc size"]
         .iter()
         .any(|s| text.contains(s))
 }
@@ -259,9 +304,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_panic_of_another_thread_is_kept() {
+        let elsewhere = Elsewhere::default();
+        let silence = Silence::new(Arc::clone(&elsewhere));
+        let others = std::thread::spawn(|| panic!("CUDA_ERROR_OUT_OF_MEMORY")).join();
+        let own = catch_unwind(|| panic!("here"));
+        drop(silence);
+        assert!(others.is_err() && own.is_err());
+        assert_eq!(elsewhere.lock().unwrap().as_deref(), Some("CUDA_ERROR_OUT_OF_MEMORY"));
+    }
+
+    #[test]
     fn allocators_are_understood() {
         assert!(is_out_of_memory("called unwrap on Err: DriverError(CUDA_ERROR_OUT_OF_MEMORY)"));
         assert!(is_out_of_memory("BufferTooBig(8589934592)"));
+        assert!(is_out_of_memory("can't allocate buffer of size: 104857600"));
         assert!(!is_out_of_memory("shapes do not match"));
     }
 }
