@@ -1,29 +1,12 @@
 //! Keras models read from their configs, against what TensorFlow allocates for a step of each (`models/reference/keras_steps.py`).
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
-use memfit_engine::{Category, EventKind, Framework, Model, Phase, Plan, Precision, Timeline};
+use memfit_engine::{Category, Framework, Model, Plan, Precision};
 use memfit_graph::Binding;
 use serde_json::Value;
 
 /// By how much, in hundredths, an estimate may differ: the executor's order is one of several.
 const TOLERANCE: u64 = 4;
-
-/// The most bytes that storages of the step itself held at once.
-fn step_peak(timeline: &Timeline) -> u64 {
-    let mut own = vec![0; timeline.storages.len()];
-    let (mut live, mut peak) = (0, 0);
-    for event in timeline.events.iter().filter(|e| e.phase != Phase::Setup) {
-        let at = event.storage.0 as usize;
-        if event.kind == EventKind::Allocate {
-            own[at] = timeline.storages[at].bytes.0;
-            live += own[at];
-        } else {
-            live -= own[at];
-        }
-        peak = peak.max(live);
-    }
-    peak
-}
 
 #[test]
 fn steps_hold_what_tensorflow_allocates() {
@@ -46,7 +29,7 @@ fn steps_hold_what_tensorflow_allocates() {
         };
         let binding = Binding { batch: step["batch"].as_u64(), ..Binding::default() };
         let timeline = model.estimate(&binding, &plan).unwrap().timeline;
-        let estimated = step_peak(&timeline);
+        let estimated = timeline.step_peak().0;
         let allocated = step["step_bytes"].as_u64().unwrap();
         // Grappler turns images around for a GPU, not for the CPU that was traced.
         let turned =

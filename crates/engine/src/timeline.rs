@@ -142,6 +142,25 @@ impl Timeline {
         self.events.iter().position(|e| e.phase != Phase::Setup).unwrap_or(self.events.len())
     }
 
+    /// The most bytes that storages which the step itself makes hold at once, without what is alive before it: what a trace of a step's
+    /// allocations shows.
+    pub fn step_peak(&self) -> Bytes {
+        let mut own = vec![Bytes::ZERO; self.storages.len()];
+        let (mut live, mut peak) = (Bytes::ZERO, Bytes::ZERO);
+        for event in self.events.iter().filter(|event| event.phase != Phase::Setup) {
+            let at = event.storage.0 as usize;
+            match event.kind {
+                EventKind::Allocate => {
+                    own[at] = self.storages[at].bytes;
+                    live += own[at];
+                    peak = peak.max(live);
+                }
+                EventKind::Free => live -= own[at],
+            }
+        }
+        peak
+    }
+
     /// Puts events before those at given places.
     pub(crate) fn insert(&mut self, mut before: BTreeMap<usize, Vec<Event>>) {
         let events = std::mem::take(&mut self.events);

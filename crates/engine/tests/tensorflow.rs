@@ -1,8 +1,8 @@
 //! TensorFlow's step of a small network, made by hand, against what TensorFlow itself allocates.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
-use memfit_engine::{EventKind, Framework, Model, Phase, Plan, Timeline};
-use memfit_graph::{Attribute, Attributes, Binding, DType, Graph, Role, Shape, TensorId, Type};
+use memfit_engine::{Framework, Model, Plan};
+use memfit_graph::{Attribute, Attributes, Binding, Bytes, DType, Graph, Role, Shape, TensorId, Type};
 
 fn weight(g: &mut Graph, name: &str, shape: &[u64]) -> TensorId {
     g.add_tensor(name, Type::tensor(DType::Float32, Shape::from(shape)), Role::Initializer)
@@ -40,27 +40,6 @@ fn lenet() -> Graph {
     g
 }
 
-/// The most bytes that kernels of the step held at once, as a trace of their allocations shows it: what was there before the
-/// step is not in it.
-fn step_peak(timeline: &Timeline) -> u64 {
-    let mut own = vec![false; timeline.storages.len()];
-    let (mut live, mut peak) = (0, 0);
-    for event in &timeline.events {
-        let at = event.storage.0 as usize;
-        let bytes = timeline.storages[at].bytes.0;
-        match event.kind {
-            EventKind::Allocate => own[at] = event.phase != Phase::Setup,
-            EventKind::Free if own[at] => live -= bytes,
-            EventKind::Free => {}
-        }
-        if event.kind == EventKind::Allocate && own[at] {
-            live += bytes;
-            peak = peak.max(live);
-        }
-    }
-    peak
-}
-
 fn estimate(optimizer: &str) -> memfit_engine::Estimate {
     let plan = Plan { framework: Framework::Tensorflow, optimizer: optimizer.into(), ..Plan::default() };
     Model::new(lenet(), "lenet", "onnx", 0).estimate(&Binding::default(), &plan).unwrap()
@@ -70,7 +49,7 @@ fn estimate(optimizer: &str) -> memfit_engine::Estimate {
 fn lenet_holds_what_tensorflow_allocates() {
     // TensorFlow 2.21 with Keras 3.15, batch 16, without kernels' scratch memory.
     let estimate = estimate("sgd");
-    assert_eq!(step_peak(&estimate.timeline), 997_984);
+    assert_eq!(estimate.timeline.step_peak(), Bytes(997_984));
     assert!(estimate.unknown.is_empty(), "{:?}", estimate.unknown);
     assert_eq!(estimate.breakdown.allocated(), estimate.peak.allocated);
 }
@@ -79,5 +58,5 @@ fn lenet_holds_what_tensorflow_allocates() {
 fn weights_gradients_wait_where_the_walk_begins_at_the_input() {
     // With Adam grappler's walk begins at the first convolution, so that gradients of inputs run before those of weights, and no
     // weight's gradient is there at the peak. TensorFlow's trace says 907,504: 48 bytes of it are the optimizer's scalars.
-    assert_eq!(step_peak(&estimate("adam").timeline), 907_456);
+    assert_eq!(estimate("adam").timeline.step_peak(), Bytes(907_456));
 }

@@ -4,6 +4,7 @@ use crate::measure::{Run, measure};
 use crate::measurement::Measurement;
 use crate::pools::Pools;
 use crate::record::Ended;
+use crate::silence::{Elsewhere, Silence};
 use burn_cuda::{Cuda, CudaDevice};
 use cubecl::Runtime;
 use cubecl::client::ComputeClient;
@@ -62,11 +63,8 @@ pub(crate) fn config() -> Option<CubeclConfig> {
 
 /// cubecl's client; none where its thread could not make one, which is said by a panic there.
 fn client() -> Option<ComputeClient<CudaRuntime>> {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let client = std::panic::catch_unwind(|| CudaRuntime::client(&CudaDevice::default()));
-    std::panic::set_hook(hook);
-    client.ok()
+    let _silence = Silence::new(Elsewhere::default());
+    std::panic::catch_unwind(|| CudaRuntime::client(&CudaDevice::default())).ok()
 }
 
 pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measurement {

@@ -28,6 +28,8 @@ pub mod python;
 pub mod record;
 pub mod search;
 #[cfg(feature = "cpu")]
+mod silence;
+#[cfg(feature = "cpu")]
 pub mod step;
 pub mod text;
 #[cfg(feature = "wgpu")]

@@ -4,19 +4,19 @@ use crate::driver::Sampler;
 use crate::measurement::{Measurement, Usage};
 use crate::probe::observe;
 use crate::record::{Ended, Seen};
+use crate::silence::{Elsewhere, Silence, said};
 use crate::step::{Moment, Stopped, Trainer};
 use burn_backend::tensor::Device;
 use burn_backend::{Backend, FloatDType};
 use memfit_engine::Phase;
 use memfit_engine::frameworks::burn::{Program, phase_index};
 use memfit_graph::Bytes;
-use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Reads a device's memory.
 pub trait Meter: 'static {
@@ -32,44 +32,6 @@ pub trait Meter: 'static {
     fn device(&mut self) -> Option<Bytes> {
         None
     }
-}
-
-/// The first panic of another thread, while [`Silence`] lasts.
-type Elsewhere = Arc<Mutex<Option<String>>>;
-
-type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Sync + Send>;
-
-/// Lets no panic be printed while it lives, and keeps what other threads say. cubecl works in threads of its own: one that can't
-/// have memory panics (cubecl-cuda 0.10, server.rs, `reserve(size).unwrap()`), and the step would go on without it.
-struct Silence {
-    before: Option<Hook>,
-}
-
-impl Silence {
-    fn new(elsewhere: Elsewhere) -> Silence {
-        let before = Some(take_hook());
-        let own = std::thread::current().id();
-        set_hook(Box::new(move |panic| {
-            if std::thread::current().id() != own {
-                let mut told = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-                told.get_or_insert(said(panic.payload()));
-            }
-        }));
-        Silence { before }
-    }
-}
-
-impl Drop for Silence {
-    fn drop(&mut self) {
-        self.before.take().into_iter().for_each(set_hook);
-    }
-}
-
-/// The words of a panic.
-fn said(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-    text.unwrap_or_else(|| "a panic".into())
 }
 
 struct Gauge<M> {
@@ -210,7 +172,7 @@ fn steps<B: Backend, M: Meter>(
     // Twice: the first answer may be the highest of what made the tensors.
     gauge.borrow_mut().now();
     m.before = gauge.borrow_mut().now();
-    let failure = gauge.borrow_mut().meter.failure();
+    let failure = gauge.borrow_mut().failure();
     if let Some(message) = failure {
         m.ended = Some(ended(program, gauge, "", message));
         return;
@@ -302,17 +264,6 @@ fn is_out_of_memory(message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_panic_of_another_thread_is_kept() {
-        let elsewhere = Elsewhere::default();
-        let silence = Silence::new(Arc::clone(&elsewhere));
-        let others = std::thread::spawn(|| panic!("CUDA_ERROR_OUT_OF_MEMORY")).join();
-        let own = catch_unwind(|| panic!("here"));
-        drop(silence);
-        assert!(others.is_err() && own.is_err());
-        assert_eq!(elsewhere.lock().unwrap().as_deref(), Some("CUDA_ERROR_OUT_OF_MEMORY"));
-    }
 
     #[test]
     fn allocators_are_understood() {

@@ -5,7 +5,7 @@
 //! storages that the step itself made. Variables are added to both sides.
 
 use anyhow::{Context, Result};
-use memfit_engine::{EventKind, Framework, Model, Phase, Plan, Precision, Timeline};
+use memfit_engine::{Framework, Model, Plan, Precision};
 use memfit_graph::Binding;
 use serde::Deserialize;
 use std::fmt::Write;
@@ -102,29 +102,10 @@ fn compare(file: &File, models: &Path) -> Result<Vec<Row>> {
         rows.push(Row {
             model: file.model.clone(),
             case: format!("{} {}{passes}", case.policy, case.optimizer),
-            bytes: [step_peak(&estimate.timeline) + variables, measured + variables],
+            bytes: [estimate.timeline.step_peak().0 + variables, measured + variables],
         });
     }
     Ok(rows)
-}
-
-/// The most bytes that storages of the step itself held at once.
-pub(super) fn step_peak(timeline: &Timeline) -> u64 {
-    let mut own = vec![false; timeline.storages.len()];
-    let (mut live, mut peak) = (0_u64, 0);
-    for event in &timeline.events {
-        let at = event.storage.0 as usize;
-        let bytes = timeline.storages[at].bytes.0;
-        match event.kind {
-            EventKind::Allocate => {
-                own[at] = event.phase != Phase::Setup;
-                live += if own[at] { bytes } else { 0 };
-                peak = live.max(peak);
-            }
-            EventKind::Free => live -= if own[at] { bytes } else { 0 },
-        }
-    }
-    peak
 }
 
 fn percent(hundredths: i128) -> String {

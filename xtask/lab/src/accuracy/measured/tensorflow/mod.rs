@@ -13,7 +13,6 @@ mod tf_cnn_benchmarks;
 use super::sources::table;
 use crate::accuracy::compare::caught;
 use crate::accuracy::summary::markdown;
-use crate::accuracy::tensorflow::step_peak;
 use anyhow::Result;
 use memfit_engine::devices::Card;
 use memfit_engine::fit::{self, Axis};
@@ -125,7 +124,7 @@ fn judge(entry: &Entry) -> Result<(String, bool), String> {
     match entry.said {
         Said::Step(bytes) => {
             let estimate = caught(|| model.estimate(&binding, &entry.plan))?;
-            let own = step_peak(&estimate.timeline);
+            let own = estimate.timeline.step_peak().0;
             let error = own as f64 / bytes as f64 - 1.0;
             Ok((format!("{} MB, {:+.1} %", own / 1_000_000, 100.0 * error), error.abs() <= 0.1))
         }
