@@ -4,6 +4,8 @@
 //! stand behind a harness (`torch_step.py`, `keras_step.py`) that trains, reads the framework's own count of its memory and prints it
 //! as one line of JSON ([`Report`]).
 
+mod body;
+mod fed;
 pub mod keras;
 mod line;
 mod ops;

@@ -1,17 +1,18 @@
 //! A graph as a torch module, and the program around it.
 //!
 //! One line an operator, in the graph's order. A name is deleted after its last use, which is where a function of the user's model would
-//! have ended. Recurrent layers and batch norms are torch's own modules; everything else is a function of parameters that this
-//! module holds. Elements are random: they change no memory.
+//! have ended (`body`). Recurrent layers and batch norms are torch's own modules; everything else is a function of parameters that this
+//! module holds. Elements are random (`fed`): they change no memory.
 
-use super::line::{At, Line, Refusal, literal, name, torch_dtype, tuple};
+use super::body::Body;
+use super::fed::{fed, source};
+use super::line::{At, Line, Refusal, name, tuple};
 use super::optimizer::optimizer;
 use super::{Settings, configuration, ops, quoted};
-use memfit_engine::{Loss, Mode, Plan, Setting, Stored, Target};
-use memfit_graph::{DType, Problem, TensorId, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use memfit_engine::{Mode, Plan, Setting};
+use memfit_graph::{Problem, TensorId, Value};
+use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::ops::Range;
 
 /// What trains and measures.
 const HARNESS: &str = include_str!("torch_step.py");
@@ -124,205 +125,6 @@ fn module(out: &mut String, setting: &Setting<'_>, plan: &Plan, lines: Vec<Line>
     let _ = writeln!(text, "        return {}\n\n", tuple(&given));
     out.push_str(&text);
     fed(out, setting, plan, &outputs)
-}
-
-/// The lines of `forward`.
-struct Body<'a> {
-    setting: &'a Setting<'a>,
-    lines: &'a [Line],
-    outputs: &'a [TensorId],
-    /// The last line that needs a name; inputs stay, since who calls holds them.
-    last: BTreeMap<TensorId, usize>,
-}
-
-impl<'a> Body<'a> {
-    fn of(setting: &'a Setting<'a>, lines: &'a [Line], outputs: &'a [TensorId]) -> Body<'a> {
-        let mut last: BTreeMap<TensorId, usize> = BTreeMap::new();
-        for (i, line) in lines.iter().enumerate() {
-            last.extend(line.makes.iter().chain(&line.reads).map(|id| (*id, i)));
-        }
-        last.retain(|id, _| {
-            let inputs = &setting.graph.inputs;
-            !outputs.contains(id) && !inputs.contains(id) && !name(setting, *id).starts_with("self.")
-        });
-        Body { setting, lines, outputs, last }
-    }
-
-    fn text(&self) -> String {
-        let segment = |line: &Line| self.setting.recomputed.iter().position(|r| r.contains(&line.number));
-        let mut text = String::new();
-        let mut begin = 0;
-        while begin < self.lines.len() {
-            let which = segment(&self.lines[begin]);
-            let more = self.lines[begin..].iter().take_while(|line| segment(line) == which).count();
-            let lines = begin..begin + more;
-            begin = lines.end;
-            match which {
-                Some(number) => self.recomputed(&mut text, number, lines),
-                None => self.plain(&mut text, lines, 8, &|_| true),
-            }
-        }
-        text
-    }
-
-    /// Lines one after the other; names that `own` says are given up after their last use.
-    fn plain(&self, text: &mut String, lines: Range<usize>, indent: usize, own: &dyn Fn(TensorId) -> bool) {
-        let mut layer: Option<&str> = None;
-        for i in lines {
-            let line = &self.lines[i];
-            if layer != Some(&*line.layer) {
-                layer = Some(&line.layer);
-                let _ = writeln!(text, "{:indent$}self.at({})", "", quoted(&line.layer));
-            }
-            for one in line.text.lines() {
-                let _ = writeln!(text, "{:indent$}{one}", "");
-            }
-            self.delete(text, &(i..i + 1), indent, own);
-        }
-    }
-
-    /// Gives up the names whose last use is in these lines.
-    fn delete(&self, text: &mut String, lines: &Range<usize>, indent: usize, own: &dyn Fn(TensorId) -> bool) {
-        let gone = self.last.iter().filter(|(id, at)| lines.contains(at) && own(**id));
-        let gone: Vec<String> = gone.map(|(id, _)| name(self.setting, *id)).collect();
-        if !gone.is_empty() {
-            let _ = writeln!(text, "{:indent$}del {}", "", gone.join(", "));
-        }
-    }
-
-    /// A function of what it reads, which is called again in backward.
-    fn recomputed(&self, text: &mut String, number: usize, lines: Range<usize>) {
-        let own = &self.lines[lines.clone()];
-        let made: BTreeSet<TensorId> = own.iter().flat_map(|line| &line.makes).copied().collect();
-        let read = own.iter().flat_map(|line| &line.reads).copied().collect::<BTreeSet<_>>();
-        let names = |ids: Vec<TensorId>| ids.into_iter().map(|id| name(self.setting, id)).collect::<Vec<_>>();
-        let given = read.into_iter().filter(|id| !made.contains(id)).collect();
-        let mut given = names(given);
-        given.retain(|name| !name.starts_with("self."));
-        let leaves = |id: &TensorId| {
-            self.outputs.contains(id) || self.last.get(id).is_some_and(|last| *last >= lines.end)
-        };
-        let back = names(made.iter().copied().filter(leaves).collect());
-        let function = format!("segment{number}");
-        let _ = writeln!(text, "        def {function}({}):", given.join(", "));
-        self.plain(text, lines.clone(), 12, &|id| made.contains(&id));
-        let _ = writeln!(text, "            return {}", tuple(&back));
-        given.insert(0, function);
-        let call = format!("checkpoint({}, use_reentrant=False)", given.join(", "));
-        let _ = writeln!(text, "        {}, = {call}", back.join(", "));
-        self.delete(text, &lines, 8, &|id| !made.contains(&id));
-    }
-}
-
-/// How a stored tensor is made.
-fn source(setting: &Setting<'_>, id: TensorId) -> Result<String, Refusal> {
-    let (tensor, dtype) = (setting.graph.tensor(id), setting.inferred.dtype(id));
-    let key = quoted(&format!("t{}", id.0));
-    let kind = setting.stored[id.index()];
-    let value = setting.inferred.value(id).filter(|v| v.is_known());
-    let shape = setting.inferred.shape(id).and_then(|s| s.known());
-    let shape = tuple(&shape.ok_or_else(|| format!("the size of {} is not known", tensor.name))?);
-    if let (Some(value), false) = (value, matches!(kind, Some(Stored::Parameter | Stored::Frozen))) {
-        let elements = elements(value, dtype);
-        let elements = elements.ok_or_else(|| format!("an element of {} is not known", tensor.name))?;
-        let dtype = torch_dtype(dtype)?;
-        return Ok(format!("self.constant({key}, [{elements}], {shape}, {dtype})"));
-    }
-    let name = quoted(&tensor.name);
-    Ok(match kind {
-        Some(Stored::Parameter) if dtype.is_float() => format!("self.parameter({key}, {name}, {shape})"),
-        Some(Stored::Frozen) if dtype.is_float() => format!("self.parameter({key}, {name}, {shape}, False)"),
-        _ => format!("self.buffer({key}, {shape}, {})", torch_dtype(dtype)?),
-    })
-}
-
-/// The elements of a list of Python, where all are known.
-fn elements(value: &Value, dtype: DType) -> Option<String> {
-    let elements: Option<Vec<String>> = value.data.iter().map(|n| literal(n, dtype)).collect();
-    elements.map(|elements| elements.join(", "))
-}
-
-/// Inputs, the target and the loss as functions.
-fn fed(out: &mut String, setting: &Setting<'_>, plan: &Plan, outputs: &[TensorId]) -> Result<(), Refusal> {
-    let graph = setting.graph;
-    let mut inputs = Vec::new();
-    for id in &graph.inputs {
-        let shape = setting.inferred.shape(*id).and_then(|s| s.known());
-        let input = &graph.tensor(*id).name;
-        let shape = tuple(&shape.ok_or_else(|| format!("the size of {input} is not known"))?);
-        let dtype = setting.inferred.dtype(*id);
-        inputs.push(match setting.inferred.value(*id).filter(|v| v.is_known()) {
-            Some(value) => {
-                let elements = elements(value, dtype).unwrap_or_default();
-                format!("given([{elements}], {shape}, {})", torch_dtype(dtype)?)
-            }
-            None => format!("random({shape}, {}, {})", torch_dtype(dtype)?, below(setting, *id)),
-        });
-    }
-    let _ = writeln!(out, "def make_inputs():\n    return {}\n\n", tuple(&inputs));
-    let first = setting.compared.first();
-    let target = match &setting.target {
-        Target::None => "None".to_owned(),
-        Target::Input(id) => {
-            let at = graph.inputs.iter().position(|input| input == id).unwrap_or(0);
-            format!("inputs[{at}]")
-        }
-        Target::New(shape, dtype) => {
-            let classes = first.and_then(|id| setting.inferred.shape(*id)?.known());
-            let classes =
-                classes.and_then(|s| if s.len() == 3 { s.last().copied() } else { s.get(1).copied() });
-            format!("random({}, {}, {})", tuple(shape), torch_dtype(*dtype)?, classes.unwrap_or(1))
-        }
-    };
-    let _ = writeln!(out, "def make_target(inputs):\n    return {target}\n\n");
-    let _ = writeln!(out, "def compute_loss(outputs, target):");
-    if plan.mode == Mode::Infer || first.is_none() {
-        let _ = writeln!(out, "    return outputs[0].float().mean()\n\n");
-        return Ok(());
-    }
-    let mut terms = Vec::new();
-    for id in &setting.compared {
-        let at = outputs.iter().position(|o| o == id).unwrap_or(0);
-        let up = if setting.upcast { ".float()" } else { "" };
-        let rank = setting.inferred.shape(*id).map_or(0, memfit_graph::Shape::rank);
-        terms.push(match setting.loss {
-            Loss::CrossEntropy if rank == 3 => {
-                format!("F.cross_entropy(outputs[{at}]{up}.flatten(0, 1), target.flatten())")
-            }
-            Loss::CrossEntropy => format!("F.cross_entropy(outputs[{at}]{up}, target)"),
-            Loss::Mse => format!("F.mse_loss(outputs[{at}], target)"),
-            Loss::Bce => format!("F.binary_cross_entropy_with_logits(outputs[{at}], target)"),
-            Loss::Auto | Loss::None => format!("outputs[{at}].mean()"),
-        });
-    }
-    let _ = writeln!(out, "    return {}\n\n", terms.join(" + "));
-    Ok(())
-}
-
-/// Integers of an input stay below the rows of the table that they pick from.
-fn below(setting: &Setting<'_>, id: TensorId) -> u64 {
-    // Through what changes their shape alone.
-    let mut same = BTreeSet::from([id]);
-    for node in &setting.graph.nodes {
-        let input = |i: usize| node.inputs.get(i).copied().flatten();
-        match node.op.name() {
-            "Gather" if input(1).is_some_and(|id| same.contains(&id)) => {
-                let axis = node.op.downcast::<memfit_graph::ops::gather::Gather>().map_or(0, |op| op.axis);
-                let shape = input(0).and_then(|table| setting.inferred.shape(table)?.known());
-                let at = usize::try_from(axis).unwrap_or(0);
-                if let Some(rows) = shape.and_then(|s| s.get(at).copied()) {
-                    return rows.max(1);
-                }
-            }
-            "Cast" | "Reshape" | "Squeeze" | "Unsqueeze" | "Identity" | "Flatten"
-                if input(0).is_some_and(|id| same.contains(&id)) =>
-            {
-                same.extend(node.outputs.iter().flatten());
-            }
-            _ => {}
-        }
-    }
-    2
 }
 
 #[cfg(test)]

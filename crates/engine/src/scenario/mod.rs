@@ -1,0 +1,107 @@
+//! The life of a process around its training step: what is built before, what runs between steps, what else is alive.
+//!
+//! Each phase has a peak of its own; the largest is what must fit. Validation and prediction run forward alone, while weights
+//! and optimizer state stay where they are (keras/src/trainers/trainer.py, `evaluate` inside of `fit`; a PyTorch loop under
+//! `no_grad`). Batches that a pipeline puts on the device ahead of their step (`prefetch_to_device`, pinned copies with
+//! `non_blocking=True`) are whole batches. Where Keras runs several steps in one graph (`steps_per_execution`), its loop fetches the
+//! next batch without waiting for the step (keras/src/backend/tensorflow/trainer.py, `inner_body`), so that one is there as well; run
+//! eagerly it is fetched after the step. A model that a notebook cell made and nobody let go of keeps its weights and
+//! optimizer state, and so does any other model of the same process between its own steps.
+
+mod parts;
+mod stretches;
+
+pub(crate) use parts::{Part, parts};
+pub use stretches::{Scenario, Stretch};
+
+use crate::timeline::Timeline;
+use crate::{Category, EventKind, Framework, Model, Plan};
+use memfit_graph::{Binding, Bytes};
+
+/// What happens in the process beside the step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Life {
+    /// The batch size of validation, where there is one.
+    pub validation_batch: Option<u64>,
+    /// Batches that are on the device before their step.
+    pub prefetch: u32,
+    /// Batches whose predictions are all kept on the device.
+    pub predict_batches: u32,
+    /// Models of earlier runs that are still alive.
+    pub stale_models: u32,
+    /// Steps that Keras runs in one call of its graph; none and one are the same.
+    pub steps_per_execution: u32,
+}
+
+impl Life {
+    /// Whether the step is all that happens.
+    pub fn is_step_alone(&self) -> bool {
+        let steps_per_execution = self.steps_per_execution;
+        !self.loops() && *self == Life { steps_per_execution, ..Life::default() }
+    }
+
+    /// Whether one call of Keras's graph runs several steps.
+    fn loops(&self) -> bool {
+        self.steps_per_execution > 1
+    }
+
+    /// Batches on the device ahead of their step: what the pipeline puts there, and the one that a loop in the graph fetches.
+    fn ahead(&self, plan: &Plan) -> u32 {
+        let loops = self.loops() && plan.framework == Framework::Tensorflow && !plan.eager;
+        self.prefetch.saturating_add(u32::from(loops))
+    }
+}
+
+/// Another model of the same process, with its own plan.
+pub struct Companion<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// What it is called by.
+    pub name: &'a str,
+    /// Its open sizes.
+    pub binding: Binding,
+    /// How it is trained, or only run.
+    pub plan: Plan,
+}
+
+/// The name of the stretch that is a training step.
+pub const TRAINING: &str = "train step";
+/// The name of the stretch that is a forward pass alone.
+pub const INFERENCE: &str = "inference";
+
+fn validation(batch: u64) -> String {
+    format!("validation, batch {batch}")
+}
+
+fn prediction(batches: u32) -> String {
+    format!("predict, {batches} batches kept")
+}
+
+fn step_of(name: &str) -> String {
+    format!("step of {name}")
+}
+
+/// What is there before the step, of these categories.
+fn set_up(timeline: &Timeline, of: &[Category]) -> impl Iterator<Item = Bytes> {
+    let before = &timeline.events[..timeline.setup_end()];
+    let made = before.iter().filter(|e| e.kind == EventKind::Allocate);
+    let storages = made.map(|e| &timeline.storages[e.storage.0 as usize]);
+    storages.filter(|s| of.contains(&s.category)).map(|s| s.bytes)
+}
+
+#[cfg(test)]
+mod testing {
+    use super::*;
+    use memfit_graph::{Attributes, DType, Graph, Role, Shape, Type};
+
+    /// One product of eight rows with weights of 4 MiB.
+    pub(super) fn dense(name: &str) -> Model {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([8, 1024])), Role::Input);
+        g.inputs = vec![x];
+        let w = g.add_tensor("w", Type::tensor(DType::Float32, Shape::from([1024, 1024])), Role::Initializer);
+        let y = g.push("MatMul", Attributes::default(), &[x, w], "y").unwrap();
+        g.outputs = vec![y];
+        Model::new(g, name, "onnx", 1)
+    }
+}

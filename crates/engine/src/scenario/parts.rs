@@ -1,0 +1,150 @@
+//! The parts of a process as timelines, each with what is alive beside it, and which of them is the worst inside of a card.
+
+use super::{Companion, INFERENCE, Life, TRAINING, prediction, set_up, step_of, validation};
+use crate::devices::Card;
+use crate::fit::Axis;
+use crate::timeline::{Event, Storage};
+use crate::{Category, EventKind, Fit, Mode, Model, Phase, Plan, Timeline, placement};
+use memfit_graph::{Binding, Bytes, Problem};
+use std::cmp::Reverse;
+
+/// A part of the process as a timeline, with all that is alive beside it.
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) timeline: Timeline,
+}
+
+/// What happens in a process: the step, validation and prediction where there are any, and the steps of others.
+pub(crate) fn parts(
+    model: &Model,
+    binding: &Binding,
+    plan: &Plan,
+    life: &Life,
+    others: &[Companion<'_>],
+) -> Result<Vec<Part>, Vec<Problem>> {
+    let part = |name: &str, timeline| Part { name: name.into(), timeline };
+    let mut step = model.step(binding, plan)?.timeline;
+    let name = if plan.mode == Mode::Train { TRAINING } else { INFERENCE };
+    if life.is_step_alone() && others.is_empty() {
+        return Ok(vec![part(name, step)]);
+    }
+    let stale = alive(&step, WEIGHTS, life.stale_models);
+    let own = alive(&step, WEIGHTS, 1);
+    let state = alive(&step, &[Category::OptimizerState], 1);
+    let mut steps = Vec::new();
+    for other in others {
+        steps.push((other.name, other.model.step(&other.binding, &other.plan)?.timeline));
+    }
+    let beside: Vec<Vec<Bytes>> = steps.iter().map(|(_, step)| alive(step, WEIGHTS, 1)).collect();
+    let beside_all = beside.concat();
+    let infer = Plan { mode: Mode::Infer, parallel: None, ..plan.clone() };
+    let mut parts = Vec::new();
+    if let Some(batch) = life.validation_batch {
+        let binding = Axis::Batch.bind(model.graph(), binding, batch);
+        let mut forward = model.step(&binding, &infer)?.timeline;
+        let ahead = alive(&forward, &[Category::Input], life.ahead(plan));
+        hold(&mut forward, &[&state, &stale, &beside_all, &ahead]);
+        parts.push(part(&validation(batch), forward));
+    }
+    if life.predict_batches > 1 {
+        let mut forward = model.step(binding, &infer)?.timeline;
+        let kept = vec![model.output_bytes(binding)?; life.predict_batches.min(MOST_KEPT) as usize - 1];
+        hold(&mut forward, &[&state, &stale, &beside_all, &kept]);
+        parts.push(part(&prediction(life.predict_batches), forward));
+    }
+    for (i, (name, mut timeline)) in steps.into_iter().enumerate() {
+        let rest = beside.iter().enumerate().filter(|(other, _)| *other != i);
+        let rest: Vec<Bytes> = rest.flat_map(|(_, bytes)| bytes.iter().copied()).collect();
+        hold(&mut timeline, &[&own, &stale, &rest]);
+        parts.push(part(&step_of(name), timeline));
+    }
+    let ahead = alive(&step, &[Category::Input], life.ahead(plan));
+    hold(&mut step, &[&stale, &beside_all, &ahead]);
+    parts.insert(0, part(name, step));
+    Ok(parts)
+}
+
+/// What of a model stays between its steps.
+const WEIGHTS: &[Category] = &[Category::Parameter, Category::Buffer, Category::OptimizerState];
+
+/// No more than this many tensors are held one by one.
+const MOST_KEPT: u32 = 4096;
+
+/// What is there before a step, of these categories, so many times.
+fn alive(timeline: &Timeline, of: &[Category], times: u32) -> Vec<Bytes> {
+    let once: Vec<Bytes> = set_up(timeline, of).collect();
+    let times = (times as usize).min(MOST_KEPT as usize / once.len().max(1) + 1);
+    once.repeat(times)
+}
+
+/// Tensors that are there before the step and stay.
+fn hold(timeline: &mut Timeline, held: &[&Vec<Bytes>]) {
+    let (layer, label) = (0, timeline.label("of the process"));
+    let held = held.iter().flat_map(|bytes| bytes.iter());
+    let events: Vec<Event> = held
+        .map(|bytes| {
+            let storage = timeline.add(Storage { bytes: *bytes, category: Category::Buffer, layer, label });
+            Event { kind: EventKind::Allocate, storage, phase: Phase::Setup, layer }
+        })
+        .collect();
+    timeline.insert([(0, events)].into());
+}
+
+impl Model {
+    /// How such a process gets on inside of a card: its worst part, and how that does.
+    pub(super) fn worst_on(
+        &self,
+        binding: &Binding,
+        plan: &Plan,
+        life: &Life,
+        others: &[Companion<'_>],
+        card: &Card,
+    ) -> Result<(String, Fit), Vec<Problem>> {
+        let plan = plan.on(card);
+        let placed = parts(self, binding, &plan, life, others)?.into_iter().map(|Part { name, timeline }| {
+            let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&card.device));
+            (name, placement::place(&timeline, &plan, card, &open))
+        });
+        // Of parts that are equally bad the first, which is the step.
+        let worst = placed.reduce(|worst, part| {
+            let badness = |fit: &Fit| (Reverse(fit.verdict), fit.reserved);
+            if badness(&part.1) > badness(&worst.1) { part } else { worst }
+        });
+        worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::dense;
+    use super::*;
+    use crate::Verdict;
+
+    #[test]
+    fn a_verdict_is_that_of_the_worst_part() {
+        let (model, other) = (dense("a"), dense("b"));
+        let (binding, plan, card) = (Binding::default(), Plan::default(), Card::find("4GiB").unwrap());
+        let verdict = |life: Life, others: &[Companion<'_>]| {
+            let mut estimate = model.estimate_on(&binding, &plan, Some(&card)).unwrap();
+            assert_eq!(estimate.fit.as_ref().unwrap().verdict, Verdict::Fits);
+            let warnings = estimate.warnings.len();
+            model.add_process(&mut estimate, &binding, &life, others, Some(&card)).unwrap();
+            (estimate.fit.unwrap(), estimate.warnings.split_off(warnings).join("; "))
+        };
+        let alone = verdict(Life { prefetch: 1, ..Life::default() }, &[]);
+        assert_eq!((alone.0.verdict, &*alone.1), (Verdict::Fits, ""));
+        let (fit, warnings) = verdict(Life { validation_batch: Some(1 << 20), ..Life::default() }, &[]);
+        assert_eq!(fit.verdict, Verdict::DoesNotFit);
+        assert!(warnings.contains("fits is said of validation, batch 1048576"), "{warnings}");
+        // A thousand models of 12 MiB do not go with another step, nor does one with a batch of 4 GiB.
+        assert_eq!(
+            verdict(Life { stale_models: 1000, ..Life::default() }, &[]).0.verdict,
+            Verdict::DoesNotFit
+        );
+        let large = Binding { batch: Some(1 << 20), ..Binding::default() };
+        let teacher = Companion { model: &other, name: "teacher", binding: large, plan: plan.clone() };
+        let (fit, warnings) = verdict(Life::default(), &[teacher]);
+        assert_eq!(fit.verdict, Verdict::DoesNotFit);
+        assert!(warnings.contains("step of teacher"), "{warnings}");
+    }
+}

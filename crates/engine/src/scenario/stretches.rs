@@ -1,0 +1,203 @@
+//! The most that each part of a process holds, as sums of what each holds alone, and which part is the largest.
+
+use super::{Companion, INFERENCE, Life, TRAINING, prediction, set_up, step_of, validation};
+use crate::devices::Card;
+use crate::{Category, Estimate, Mode, Model, Plan};
+use memfit_graph::{Binding, Bytes, Problem};
+
+/// One part of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// What it is: `train step`, `validation`.
+    pub name: String,
+    /// The most bytes that live tensors hold in it.
+    pub allocated: Bytes,
+}
+
+/// All parts of the process, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scenario {
+    /// In order.
+    pub stretches: Vec<Stretch>,
+    /// Index of the largest.
+    pub worst: usize,
+}
+
+impl Scenario {
+    /// The largest part.
+    pub fn largest(&self) -> Option<&Stretch> {
+        self.stretches.get(self.worst)
+    }
+
+    /// What to say beside an estimate of the step, where another part is the largest.
+    pub fn warning(&self) -> Option<String> {
+        let largest = self.largest().filter(|s| !matches!(&*s.name, TRAINING | INFERENCE))?;
+        let name = &largest.name;
+        Some(format!("the process holds the most in {name}, not in the step that the tables below are about"))
+    }
+}
+
+/// What a model holds before a step, and at its highest point.
+struct Held {
+    weights: Bytes,
+    optimizer: Bytes,
+    batch: Bytes,
+    peak: Bytes,
+}
+
+impl Held {
+    fn at_rest(&self) -> Bytes {
+        self.weights + self.optimizer
+    }
+}
+
+fn held(model: &Model, binding: &Binding, plan: &Plan) -> Result<Held, Vec<Problem>> {
+    let estimate = model.estimate(binding, plan)?;
+    let sum = |of: &[Category]| set_up(&estimate.timeline, of).sum();
+    Ok(Held {
+        weights: sum(&[Category::Parameter, Category::Buffer]),
+        optimizer: sum(&[Category::OptimizerState]),
+        batch: sum(&[Category::Input]),
+        peak: estimate.peak.allocated,
+    })
+}
+
+/// `times` as much.
+fn times(bytes: Bytes, times: u32) -> Bytes {
+    Bytes(bytes.0.saturating_mul(u64::from(times)))
+}
+
+impl Model {
+    /// The parts of a process that trains this model as `plan` says, others beside it.
+    ///
+    /// # Errors
+    /// As [`Model::estimate`].
+    pub fn scenario(
+        &self,
+        binding: &Binding,
+        plan: &Plan,
+        life: &Life,
+        others: &[Companion<'_>],
+    ) -> Result<Scenario, Vec<Problem>> {
+        let own = held(self, binding, plan)?;
+        let others: Vec<(&str, Held)> = others
+            .iter()
+            .map(|o| Ok((o.name, held(o.model, &o.binding, &o.plan)?)))
+            .collect::<Result<_, Vec<Problem>>>()?;
+        let stale = times(own.at_rest(), life.stale_models);
+        let beside = others.iter().map(|(_, held)| held.at_rest()).sum::<Bytes>() + stale;
+        let mut scenario = Scenario::default();
+        let mut add = |name: String, allocated| scenario.stretches.push(Stretch { name, allocated });
+        add("build".into(), own.weights + beside);
+        let training = plan.mode == Mode::Train;
+        if training {
+            add("optimizer state".into(), own.at_rest() + beside);
+        }
+        let name = if training { TRAINING } else { INFERENCE };
+        let ahead = life.ahead(plan);
+        add(name.into(), own.peak + beside + times(own.batch, ahead));
+        let infer = Plan { mode: Mode::Infer, ..plan.clone() };
+        if let Some(batch) = life.validation_batch {
+            let binding = Binding { batch: Some(batch), ..binding.clone() };
+            let forward = held(self, &binding, &infer)?;
+            let ahead = times(forward.batch, ahead);
+            add(validation(batch), forward.peak + own.optimizer + beside + ahead);
+        }
+        if life.predict_batches > 0 {
+            let forward = held(self, binding, &infer)?;
+            let outputs = times(self.output_bytes(binding)?, life.predict_batches.saturating_sub(1));
+            add(prediction(life.predict_batches), forward.peak + own.optimizer + beside + outputs);
+        }
+        for (name, held) in &others {
+            let rest = beside - held.at_rest() + own.at_rest();
+            add(step_of(name), held.peak + rest);
+        }
+        let largest = scenario.stretches.iter().map(|s| s.allocated).max();
+        scenario.worst = scenario.stretches.iter().position(|s| Some(s.allocated) == largest).unwrap_or(0);
+        Ok(scenario)
+    }
+
+    /// Adds to an estimate of the step what the process around it holds; inside of a card the verdict is that of its worst part.
+    ///
+    /// # Errors
+    /// As [`Model::estimate`].
+    pub fn add_process(
+        &self,
+        estimate: &mut Estimate,
+        binding: &Binding,
+        life: &Life,
+        others: &[Companion<'_>],
+        card: Option<&Card>,
+    ) -> Result<(), Vec<Problem>> {
+        let scenario = self.scenario(binding, &estimate.plan, life, others)?;
+        estimate.warnings.extend(scenario.warning());
+        if let Some(card) = card {
+            let (name, fit) = self.worst_on(binding, &estimate.plan, life, others, card)?;
+            if !matches!(&*name, TRAINING | INFERENCE) {
+                estimate
+                    .warnings
+                    .push(format!("whether it fits is said of {name}, the worst part of the process"));
+            }
+            estimate.fit = Some(fit);
+        }
+        estimate.scenario = Some(scenario);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::dense;
+    use super::*;
+    use crate::Framework;
+
+    #[test]
+    fn a_loop_over_steps_has_the_next_batch() {
+        let (model, binding) = (dense("a"), Binding::default());
+        let step = |steps_per_execution, eager| {
+            let plan = Plan { framework: Framework::Tensorflow, eager, ..Plan::default() };
+            let life = Life { steps_per_execution, ..Life::default() };
+            let scenario = model.scenario(&binding, &plan, &life, &[]).unwrap();
+            scenario.stretches.iter().find(|s| s.name == "train step").unwrap().allocated
+        };
+        let batch = Bytes(8 * 1024 * 4);
+        assert!(step(10, false) - step(1, false) >= batch);
+        assert_eq!(step(2, false), step(10, false));
+        assert_eq!(step(10, true), step(1, true));
+        let alone = |steps_per_execution| Life { steps_per_execution, ..Life::default() }.is_step_alone();
+        assert!(
+            alone(0) && alone(1) && !alone(2) && !Life { prefetch: 1, ..Life::default() }.is_step_alone()
+        );
+    }
+
+    #[test]
+    fn the_largest_part_is_named() {
+        let (model, other) = (dense("a"), dense("b"));
+        let (binding, plan) = (Binding::default(), Plan::default());
+        let life = Life {
+            validation_batch: Some(65_536),
+            prefetch: 2,
+            predict_batches: 3,
+            stale_models: 1,
+            steps_per_execution: 1,
+        };
+        let teacher = Companion {
+            model: &other,
+            name: "teacher",
+            binding: binding.clone(),
+            plan: Plan { mode: Mode::Infer, ..plan.clone() },
+        };
+        let scenario = model.scenario(&binding, &plan, &life, &[teacher]).unwrap();
+        let at =
+            |name: &str| scenario.stretches.iter().find(|s| s.name.starts_with(name)).unwrap().allocated.0;
+        // Weights of 4 MiB; Adam's moments are two more, and a model of an earlier run has all three.
+        let mib = 1 << 20;
+        assert_eq!(at("build"), (4 + 12 + 4) * mib);
+        assert_eq!(at("optimizer state") - at("build"), 8 * mib);
+        let alone = model.estimate(&binding, &plan).unwrap().peak.allocated.0;
+        assert_eq!(at("train step"), alone + 16 * mib + 2 * (8 * 1024 * 4));
+        // The teacher's weights and activations and cuBLAS's workspace, what the student keeps, and as much of the earlier run.
+        assert_eq!(at("step of teacher"), (4 + 12 + 12) * mib + 2 * (8 * 1024 * 4) + 8_519_680);
+        assert_eq!(scenario.largest().unwrap().name, "validation, batch 65536");
+    }
+}
