@@ -4,7 +4,7 @@
 //! would reserve more than the card has may still run; and free memory in pieces may not do for one large tensor, so
 //! that a step whose tensors would fit may still fail.
 
-use crate::allocators::{AllocatorSettings, Failure, Replay, Room, replay};
+use crate::allocators::{AllocatorSettings, Chip, Failure, Replay, Room, replay};
 use crate::devices::context::{self, ContextItem};
 use crate::devices::{Card, Device};
 use crate::{Framework, Phase, Plan, Timeline, range};
@@ -112,7 +112,7 @@ pub(crate) fn limits(plan: &Plan, card: &Card, spread: u64) -> Limits {
             total: usable,
             after_driver: free.saturating_sub(driver.map_or(Bytes::ZERO, of)),
             after_libraries: free.saturating_sub(of(&context)),
-            compute_capability: card.device.compute_capability.map_or(8, |c| c.0),
+            chip: Chip::of(&card.device),
         }
     };
     let limit = |room: Room| plan.allocator.limit(plan.framework, &room);

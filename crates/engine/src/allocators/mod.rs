@@ -25,7 +25,7 @@ pub use exact::ExactAllocator;
 pub use pytorch::{ConfigError, PytorchAllocator, PytorchAllocatorConfig};
 pub use replay::{Failure, Moment, Replay, ReplayOptions, replay, replay_with};
 pub use settings::{AllocatorSettings, Room};
-pub use tensorflow_limit::{TensorflowMemory, system_reserve};
+pub use tensorflow_limit::{Chip, TensorflowMemory, system_reserve};
 
 use memfit_graph::Bytes;
 use std::fmt;

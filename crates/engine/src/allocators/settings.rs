@@ -4,8 +4,8 @@
 //! whole card, whatever the step needs.
 
 use super::{
-    Allocator, BfcAllocator, BfcConfig, CubeclConfig, CubeclPools, CudaAsyncPool, PytorchAllocator,
-    PytorchAllocatorConfig, TensorflowMemory,
+    Allocator, BfcAllocator, BfcConfig, Chip, CubeclConfig, CubeclPools, CudaAsyncPool, PytorchAllocator,
+    PytorchAllocatorConfig, Replay, TensorflowMemory, replay,
 };
 use crate::Framework;
 use memfit_graph::Bytes;
@@ -34,8 +34,8 @@ pub struct Room {
     pub after_driver: Bytes,
     /// What is free once the framework's libraries are loaded too.
     pub after_libraries: Bytes,
-    /// The major compute capability.
-    pub compute_capability: u32,
+    /// What TensorFlow's reserve follows from.
+    pub chip: Chip,
 }
 
 impl AllocatorSettings {
@@ -51,7 +51,7 @@ impl AllocatorSettings {
                 let memory = TensorflowMemory {
                     total: room.total,
                     free: room.after_driver,
-                    compute_capability: room.compute_capability,
+                    chip: room.chip,
                     fraction: self.memory_fraction,
                     reserve: None,
                 };
@@ -138,7 +138,7 @@ mod tests {
         total: Bytes(16_000 * MIB),
         after_driver: Bytes(15_700 * MIB),
         after_libraries: Bytes(15_000 * MIB),
-        compute_capability: 7,
+        chip: Chip::Cuda(7),
     };
 
     #[test]

@@ -1,9 +1,34 @@
 //! How much of a card TensorFlow lets its allocator take.
 //!
 //! Source: `tensorflow/core/common_runtime/gpu/gpu_device.cc` (`SingleVirtualDeviceMemoryLimit`, `MinSystemMemory`).
-//! Releases before compute capability 9 was listed give 9 and later the value of 8.
+//! Releases before compute capability 9 was listed give 9 and later the value of 8. On AMD's cards, whose compute capability is
+//! nothing to it, a part is hidden from TensorFlow first (xla/stream_executor/rocm/rocm_executor.cc, `GetReservedMemory`). Apple's come
+//! as a plug-in (`common_runtime/pluggable_device/pluggable_device_factory.cc`, `MinSystemMemory`).
 
+use crate::devices::{Device, Generation, Vendor};
 use memfit_graph::Bytes;
+
+/// What a card's reserve follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chip {
+    /// NVIDIA's, by its major compute capability.
+    Cuda(u32),
+    /// AMD's, by its family.
+    Rocm(Generation),
+    /// One that a plug-in brings.
+    Plugged,
+}
+
+impl Chip {
+    /// That of a card. One of which only the size is known is taken for NVIDIA's of today.
+    pub fn of(device: &Device) -> Chip {
+        match device.vendor {
+            Vendor::Nvidia => Chip::Cuda(device.compute_capability.map_or(8, |c| c.0)),
+            Vendor::Amd => Chip::Rocm(device.generation),
+            Vendor::Apple => Chip::Plugged,
+        }
+    }
+}
 
 /// What the memory limit follows from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +37,8 @@ pub struct TensorflowMemory {
     pub total: Bytes,
     /// What is free once the context exists.
     pub free: Bytes,
-    /// The major compute capability.
-    pub compute_capability: u32,
+    /// What its reserve follows from.
+    pub chip: Chip,
     /// `per_process_gpu_memory_fraction` in thousandths. None: not set.
     pub fraction: Option<u32>,
     /// `TF_DEVICE_MIN_SYS_MEMORY_IN_MB`, in the place of [`system_reserve`].
@@ -29,24 +54,39 @@ impl TensorflowMemory {
                 Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
             }
             _ => {
-                let reserve =
-                    self.reserve.unwrap_or_else(|| system_reserve(self.free, self.compute_capability));
+                let reserve = self.reserve.unwrap_or_else(|| system_reserve(self.free, self.chip));
                 self.free.saturating_sub(reserve)
             }
         }
     }
 }
 
-/// What is left for the driver and libraries: 225 MiB of a card with less than 2 GiB free, else by compute capability.
-pub fn system_reserve(free: Bytes, compute_capability: u32) -> Bytes {
-    if free < Bytes(2 * Bytes::GIB) {
-        return Bytes::mib(225);
-    }
-    Bytes::mib(match compute_capability {
-        0..=6 => 500,
-        7 => 1050,
-        8 => 1536,
-        _ => 1800,
+/// What is left for the driver and libraries: a fixed part of a card with less than 2 GiB free, else by the card.
+pub fn system_reserve(free: Bytes, chip: Chip) -> Bytes {
+    let hidden = match chip {
+        Chip::Rocm(generation) => hidden(generation),
+        Chip::Cuda(_) | Chip::Plugged => Bytes::ZERO,
+    };
+    let free = free.saturating_sub(hidden);
+    let is_small = free < Bytes(2 * Bytes::GIB);
+    hidden
+        + match chip {
+            Chip::Cuda(_) | Chip::Rocm(_) if is_small => Bytes::mib(225),
+            Chip::Cuda(0..=6) | Chip::Rocm(_) => Bytes::mib(500),
+            Chip::Cuda(7) => Bytes::mib(1050),
+            Chip::Cuda(8) => Bytes::mib(1536),
+            Chip::Cuda(_) => Bytes::mib(1800),
+            Chip::Plugged if is_small => Bytes::mib(255),
+            Chip::Plugged => Bytes(free.0 / 50 * 3).max(Bytes::mib(300)),
+        }
+}
+
+/// What ROCm's libraries are given beforehand: rocBLAS alone needs some 200 MiB for its kernels, says the source.
+fn hidden(generation: Generation) -> Bytes {
+    Bytes::mib(match generation {
+        Generation::Cdna2 | Generation::Cdna3 => 1024,
+        Generation::Cdna | Generation::Rdna2 | Generation::Rdna3 => 512,
+        _ => 0,
     })
 }
 
@@ -56,10 +96,10 @@ mod tests {
 
     #[test]
     fn limits_are_those_of_public_logs() {
-        let card = |total, free, compute_capability| TensorflowMemory {
+        let card = |total, free, major| TensorflowMemory {
             total: Bytes::mib(total),
             free: Bytes::mib(free),
-            compute_capability,
+            chip: Chip::Cuda(major),
             fraction: None,
             reserve: None,
         };
@@ -69,5 +109,19 @@ mod tests {
         assert_eq!(card(2_000, 1_900, 6).limit(), Bytes::mib(1_675));
         let half = TensorflowMemory { fraction: Some(500), ..card(40_536, 40_018, 8) };
         assert_eq!(half.limit(), Bytes::mib(20_268));
+    }
+
+    #[test]
+    fn other_makers_cards_have_reserves_of_their_own() {
+        let reserve = |mib, id: &str| {
+            let device = crate::devices::find(id).unwrap();
+            system_reserve(Bytes::mib(mib), Chip::of(device))
+        };
+        assert_eq!(reserve(196_000, "mi300x"), Bytes::mib(1024 + 500));
+        assert_eq!(reserve(24_000, "rx-7900-xtx"), Bytes::mib(512 + 500));
+        assert_eq!(reserve(16_000, "rx-9070-xt"), Bytes::mib(500));
+        assert_eq!(reserve(20_000, "apple-m1-8gb"), Bytes::mib(1200));
+        assert_eq!(reserve(4_000, "apple-m1-8gb"), Bytes::mib(300));
+        assert_eq!(reserve(1_500, "apple-m1-8gb"), Bytes::mib(255));
     }
 }
