@@ -154,6 +154,7 @@ impl PlanArgs {
             cudnn_benchmark: self.cudnn_benchmark,
             channels_last: self.channels_last,
             compute_capability: None,
+            amd: None,
             autocast_backward: self.autocast_backward,
             xla: framework == engine::Framework::Tensorflow && !self.no_xla && !self.run_eagerly,
             eager: framework == engine::Framework::Tensorflow && self.run_eagerly,

@@ -1,7 +1,7 @@
 //! How a model is trained: everything about a step that the model file does not say.
 
 use crate::allocators::AllocatorSettings;
-use crate::devices::Card;
+use crate::devices::{Card, Generation, Vendor};
 use crate::optimizers;
 use crate::parallel::Parallel;
 use memfit_graph::DType;
@@ -146,6 +146,8 @@ pub struct Plan {
     pub channels_last: bool,
     /// The card's compute capability, where it is known: kernels and their scratch memory depend on it.
     pub compute_capability: Option<(u32, u32)>,
+    /// The card's family of chips where AMD makes it: its libraries stand in for those of CUDA.
+    pub amd: Option<Generation>,
     /// Whether backward runs inside of the autocast region, as some training loops have it: the weights' casts live until it ends.
     pub autocast_backward: bool,
     /// Whether attention runs as two products with a softmax in between, as models wrote it before PyTorch 2.0 and their `eager`
@@ -171,10 +173,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan as it runs on a card, whose kernels follow from its compute capability.
+    /// The plan as it runs on a card, whose kernels follow from its compute capability or its family of chips.
     pub fn on(&self, card: &Card) -> Plan {
-        let compute_capability = self.compute_capability.or(card.device.compute_capability);
-        Plan { compute_capability, ..self.clone() }
+        let device = &card.device;
+        let compute_capability = self.compute_capability.or(device.compute_capability);
+        let amd = self.amd.or((device.vendor == Vendor::Amd).then_some(device.generation));
+        Plan { compute_capability, amd, ..self.clone() }
     }
 
     /// Gives the optimizer the implementation that was asked for, its own where it has no such or nothing was asked for, and
@@ -234,6 +238,7 @@ impl Default for Plan {
             cudnn_benchmark: false,
             channels_last: false,
             compute_capability: None,
+            amd: None,
             autocast_backward: false,
             composed_attention: false,
             as_fake_tensors: false,

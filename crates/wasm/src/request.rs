@@ -179,6 +179,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         cudnn_benchmark: request.cudnn_benchmark.unwrap_or(d.cudnn_benchmark),
         channels_last: request.channels_last.unwrap_or(d.channels_last),
         compute_capability: None,
+        amd: None,
         autocast_backward: request.autocast_backward.unwrap_or(d.autocast_backward),
         xla: request.xla.unwrap_or(framework == Framework::Tensorflow) && !eager,
         eager,

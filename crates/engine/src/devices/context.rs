@@ -38,8 +38,16 @@ const fn item(name: &'static str, mib: [u64; 3], source: &'static str) -> Contex
 /// Scratch memory that the framework takes from its own allocator (cuBLAS in PyTorch, all of it in TensorFlow) is not
 /// among them.
 pub fn context(device: &Device, framework: Framework) -> Vec<ContextItem> {
-    if device.vendor != Vendor::Nvidia {
-        return vec![item("runtime", [100, 400, 1500], "no figures found: a guess that is wide on purpose")];
+    match device.vendor {
+        Vendor::Nvidia => {}
+        Vendor::Amd => return amd(device.generation, framework),
+        Vendor::Apple => {
+            return vec![item(
+                "runtime",
+                [100, 400, 1500],
+                "no figures found: a guess that is wide on purpose",
+            )];
+        }
     }
     let driver = match device.generation {
         Generation::Pascal => item(
@@ -78,6 +86,31 @@ pub fn context(device: &Device, framework: Framework) -> Vec<ContextItem> {
         ),
     };
     vec![libraries, driver]
+}
+
+/// ROCm's runtime with the kernels of its libraries. The workspace that PyTorch gives the library which most products run on is a
+/// tensor of the step; that of the other one is here, since it depends on the shapes whether it is used.
+fn amd(generation: Generation, framework: Framework) -> Vec<ContextItem> {
+    let mut items = vec![item(
+        "ROCm's runtime and kernels",
+        [100, 600, 1500],
+        "a card of 24 GB: 0.62 GiB beside PyTorch's memory in a server of a small model (ServerlessLLM's documentation, vLLM 0.6); \
+         none of training was found",
+    )];
+    if framework == Framework::Pytorch {
+        let (name, threads) = ("hipBLAS beside hipBLASLt", 2);
+        let other = match generation {
+            Generation::Cdna3 => 128,
+            Generation::Cdna2 | Generation::Rdna4 => 32,
+            _ => 76,
+        };
+        items.push(item(
+            name,
+            [0, 0, threads * other],
+            "CublasHandlePool.cpp: 32 MiB for hipBLAS, 128 from MI300 on, 76 for hipBLASLt",
+        ));
+    }
+    items
 }
 
 /// The items of a process that follows a plan: with the cuDNN search on, PyTorch loads the kernels of every plan that it tries.

@@ -2,11 +2,18 @@
 //!
 //! Handles belong to threads (aten/src/ATen/cuda/detail/DeviceThreadHandles.h), and backward runs in the autograd engine's own:
 //! a process that trains holds two, one that only infers one. cublasLt, which runs a product with a bias, shares them.
-//! Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize` and `setWorkspaceForHandle`, PyTorch 2.15.
+//! Source: aten/src/ATen/cuda/CublasHandlePool.cpp, `parseChosenWorkspaceSize` and `setWorkspaceForHandle`, PyTorch up to 2.14. Release
+//! 2.15 takes as much for each product and gives it back (pytorch#194311), unless `TORCH_CUBLAS_WORKSPACE_CACHE=1`: there an estimate
+//! is high by two workspaces at most.
 //! `CUBLAS_WORKSPACE_CONFIG` is assumed not to be set.
+//!
+//! On AMD's cards hipBLAS stands in its place, or hipBLASLt where PyTorch prefers that (aten/src/ATen/Context.cpp,
+//! `blasPreferredBackend`; aten/src/ATen/cuda/detail/CUDAHooks.cpp, `getHipblasltPreferredArchs`: MI200 and later, RX 9000). It has
+//! a workspace of another size (CublasHandlePool.cpp, `parseCUDABlasLtWorkspaceSize`); handles belong to threads there too.
 
 use super::memory::Memory;
 use super::tape::Tape;
+use crate::devices::Generation;
 use crate::{Category, Phase, Plan, StorageId};
 use memfit_graph::Bytes;
 
@@ -14,12 +21,26 @@ use memfit_graph::Bytes;
 const DEFAULT: Bytes = Bytes((2 * 4096 + 8 * 16) * 1024);
 /// The same on Hopper and Blackwell.
 const LARGE: Bytes = Bytes::mib(32);
+/// hipBLAS's before MI300.
+const HIPBLAS: Bytes = Bytes::mib(32);
+/// hipBLASLt's, on all cards.
+const HIPBLASLT: Bytes = Bytes::mib(76);
 /// The first card with the large one.
 pub(super) const HOPPER: (u32, u32) = (9, 0);
 
 /// Whether a card's workspace is the large one.
 pub(super) fn is_large(capability: (u32, u32)) -> bool {
     matches!(capability.0, 9 | 10 | 12)
+}
+
+/// The workspace of a handle of the library that a card's products run on.
+fn workspace(plan: &Plan) -> Bytes {
+    match plan.amd {
+        Some(Generation::Cdna2 | Generation::Cdna3 | Generation::Rdna4) => HIPBLASLT,
+        Some(_) => HIPBLAS,
+        None if plan.compute_capability.is_some_and(is_large) => LARGE,
+        None => DEFAULT,
+    }
 }
 
 /// Each thread's workspace: of the one that runs forward and the optimizer, and of the one that runs backward.
@@ -35,8 +56,7 @@ impl Workspaces {
     pub(super) fn set_up(memory: &mut Memory, plan: &Plan) -> Workspaces {
         let threads = ["workspace of forward", "workspace of backward"]
             .map(|label| memory.allocate(Bytes::ZERO, Category::Workspace, label));
-        let bytes = if plan.compute_capability.is_some_and(is_large) { LARGE } else { DEFAULT };
-        Workspaces { bytes, threads }
+        Workspaces { bytes: workspace(plan), threads }
     }
 }
 
@@ -54,23 +74,30 @@ impl Tape {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::devices::Card;
 
     #[test]
     fn a_thread_takes_its_workspace_with_its_first_product() {
-        let held = |card: Option<(u32, u32)>, calls: &[(Phase, &str)]| {
+        let held = |plan: &Plan, calls: &[(Phase, &str)]| {
             let mut tape = Tape::new(None, true);
-            let plan = Plan { compute_capability: card, ..Plan::default() };
-            tape.cublas = Some(Workspaces::set_up(&mut tape.memory, &plan));
+            tape.cublas = Some(Workspaces::set_up(&mut tape.memory, plan));
             for (phase, function) in calls {
                 tape.memory.phase = *phase;
                 tape.multiply(function);
             }
             tape.memory.storages().iter().map(|s| s.bytes.0).collect::<Vec<_>>()
         };
-        assert_eq!(held(None, &[(Phase::Forward, "convolution"), (Phase::Forward, "relu")]), [0, 0]);
-        assert_eq!(held(None, &[(Phase::Forward, "addmm"), (Phase::Forward, "mm")]), [8_519_680, 0]);
+        let unknown = Plan::default();
+        assert_eq!(held(&unknown, &[(Phase::Forward, "convolution"), (Phase::Forward, "relu")]), [0, 0]);
+        assert_eq!(held(&unknown, &[(Phase::Forward, "addmm"), (Phase::Forward, "mm")]), [8_519_680, 0]);
         let step = [(Phase::Forward, "bmm"), (Phase::Backward, "bmm")];
-        assert_eq!(held(Some((8, 6)), &step), [8_519_680; 2]);
-        assert_eq!(held(Some((9, 0)), &step), [32 * Bytes::MIB; 2]);
+        for (gpu, bytes) in [
+            ("rtx-3090", 8_519_680),
+            ("h100-80gb", 32 * Bytes::MIB),
+            ("rx-7900-xtx", 32 * Bytes::MIB),
+            ("mi300x", 76 * Bytes::MIB),
+        ] {
+            assert_eq!(held(&unknown.on(&Card::find(gpu).unwrap()), &step), [bytes; 2], "{gpu}");
+        }
     }
 }

@@ -1,24 +1,30 @@
 //! Scratch memory of convolutions, and the search for a plan.
 //!
-//! **Sustained.** Tensor-core kernels of cuDNN read channels innermost (NHWC). For tensors laid out the other way cuDNN copies
+//! PyTorch allocates the plan's workspace at each call, frees it after, and takes another plan where it is out of memory
+//! (aten/src/ATen/native/cudnn/Conv_v8.cpp, `run_conv_plan`, `run_single_conv`). Which plan it is depends on
+//! `torch.backends.cudnn.benchmark`: the first of cuDNN's heuristics (`heuristics`), or the fastest of all.
+//!
+//! **The fastest.** Tensor-core kernels of cuDNN read channels innermost (NHWC). For tensors laid out the other way cuDNN copies
 //! the operands into workspace first (kernel names in public profiles: nhwc input, krsc filter, separate conversion kernels;
 //! NVIDIA's performance guide: "NCHW pays automatic transposes"). Forward needs the input, the gradient of the filter both
 //! activations, that of the input the output's gradient. Pointwise kernels run as matrix products on NCHW, and
-//! narrow layers and groups on other kernels. PyTorch allocates the plan's workspace at each call, frees it after,
-//! and takes another plan where it is out of memory (aten/src/ATen/native/cudnn/Conv_v8.cpp, `run_conv_plan`, `run_single_conv`). Which layers take part was found on published peaks of 231
+//! narrow layers and groups on other kernels. Which layers take part was found on published peaks of 231
 //! convolutional networks on an A100 (GPUMemNet's measurements), by shape alone; docs/accuracy.md says how well it holds.
 //!
 //! **Search.** With `torch.backends.cudnn.benchmark` each convolution that is met for the first time is run with every plan
 //! on offer, in scratch memory of the largest plan that fits (Conv_v8.cpp, `get_valid_plans`, `run_single_conv`), after which the
 //! allocator's cache is emptied. Families with large scratch memory are FFT in tiles of 32 x 32 (half spectra of complex
 //! float32, 4,352 bytes a tile) and Winograd F(4x4, 3x3) that is not fused (36 values a tile); both are for stride one.
+//!
+//! That is on NVIDIA's cards; `miopen` is about AMD's.
 
-use super::cublas;
 use super::layouts::Layouts;
 use super::record::Node;
 use super::strides::Dims;
 use super::tape::{Meta, Tape, TensorRef};
+use super::{cublas, heuristics, miopen};
 use crate::Plan;
+use crate::devices::Generation;
 use crate::sizes::elements;
 use memfit_graph::{Bytes, DType};
 use std::collections::HashSet;
@@ -41,22 +47,28 @@ pub(super) struct Kernels {
     channels_last: bool,
     /// Major and minor.
     capability: (u32, u32),
+    /// AMD's family of chips, whose library is another.
+    amd: Option<Generation>,
     met: HashSet<(Pass, Dims, Dims, Dims)>,
 }
 
 /// The first whose half precision convolutions run on tensor cores.
-const VOLTA: (u32, u32) = (7, 0);
+pub(super) const VOLTA: (u32, u32) = (7, 0);
 /// The card where none is named: the first whose bfloat16 and float32 convolutions run on tensor cores.
-const AMPERE: (u32, u32) = (8, 0);
+pub(super) const AMPERE: (u32, u32) = (8, 0);
+/// Cards for games and workstations.
+const ADA: (u32, u32) = (8, 9);
+/// The same, later.
+const BLACKWELL: (u32, u32) = (12, 0);
 
 /// A compute capability whose kernels and libraries need the same scratch memory: the same for as many cards as can be.
 pub(crate) fn alike(capability: (u32, u32)) -> (u32, u32) {
-    let known = [cublas::HOPPER, AMPERE, VOLTA].into_iter();
-    let is_large = cublas::is_large(capability);
-    known
-        .filter(|card| cublas::is_large(*card) == is_large)
-        .find(|card| capability >= *card)
-        .unwrap_or_default()
+    let traits = |card| {
+        let since = [VOLTA, AMPERE, cublas::HOPPER].map(|first| card >= first);
+        (since, cublas::is_large(card), heuristics::has_fast_tf32(card))
+    };
+    let known = [VOLTA, AMPERE, ADA, cublas::HOPPER, BLACKWELL];
+    known.into_iter().find(|card| traits(*card) == traits(capability)).unwrap_or(capability)
 }
 
 /// Bytes of a 32 x 32 tile's half spectrum: 32 x 17 complex numbers of 8 bytes.
@@ -85,6 +97,7 @@ impl Kernels {
             benchmark: plan.cudnn_benchmark,
             channels_last: plan.channels_last,
             capability: plan.compute_capability.unwrap_or(AMPERE),
+            amd: plan.amd,
             met: HashSet::new(),
         }
     }
@@ -98,22 +111,47 @@ impl Kernels {
             _ => false,
         }
     }
+
+    /// The elements that a kernel holds beside its operands.
+    fn scratch(&self, sizes: &Sizes, pass: Pass, dtype: DType, is_channels_last: bool) -> u64 {
+        match self.amd {
+            None if !self.benchmark => {
+                heuristics::scratch(sizes, pass, dtype, self.capability, is_channels_last)
+            }
+            _ if is_channels_last => 0,
+            Some(generation) => miopen::copies(generation, sizes),
+            None if self.on_tensor_cores(dtype) => sizes.copies(pass, 16 / dtype.size_of(1).0.max(1)),
+            None => 0,
+        }
+    }
+
+    /// The largest scratch memory that a plan on trial asks for, copies aside. The families with much of it read channels first.
+    fn trial(&self, sizes: &Sizes, shapes: [&[u64]; 3], is_channels_last: bool) -> u64 {
+        if is_channels_last || self.amd.is_some() { 0 } else { trial(sizes, shapes) }
+    }
+
+    /// Whether plans are compared for a convolution that is met for the first time.
+    fn searches(&self) -> bool {
+        self.benchmark || self.amd.is_some()
+    }
 }
 
 /// The sizes of a convolution, all in elements.
-struct Sizes {
-    channels: u64,
-    groups: u64,
+pub(super) struct Sizes {
+    pub(super) channels: u64,
+    pub(super) groups: u64,
     outputs: u64,
-    input: u64,
-    output: u64,
-    filter: u64,
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) filter: u64,
     /// Of the filter, beside its channels.
-    window: u64,
+    pub(super) window: u64,
+    /// Whether the filter is one of 3 x 3 that moves by one.
+    is_small_square: bool,
 }
 
 impl Sizes {
-    fn read([x, w, y]: [&[u64]; 3]) -> Option<Sizes> {
+    pub(super) fn read([x, w, y]: [&[u64]; 3]) -> Option<Sizes> {
         let ([_, channels, ..], [_, per_group, window @ ..], [_, outputs, ..]) = (x, w, y) else {
             return None;
         };
@@ -126,19 +164,36 @@ impl Sizes {
             output: elements(y),
             filter: elements(w),
             window: elements(window),
+            is_small_square: window == [3, 3] && has_unit_stride(x, w, y),
         })
     }
 
     /// Whether PyTorch's own kernel runs it: a filter for each channel (aten/src/ATen/native/Convolution.cpp, `is_depthwise`;
     /// `use_cudnn_depthwise` sends half precision to cuDNN where shapes allow).
-    fn is_depthwise(&self) -> bool {
+    pub(super) fn is_depthwise(&self) -> bool {
         self.channels > 1 && self.groups == self.channels && self.outputs.is_multiple_of(self.channels)
+    }
+
+    /// The elements of input, output and filter.
+    pub(super) fn all(&self) -> u64 {
+        self.input.saturating_add(self.output).saturating_add(self.filter)
+    }
+
+    /// Whether the input is an image.
+    pub(super) fn is_image(&self) -> bool {
+        self.channels <= IMAGE_CHANNELS
+    }
+
+    /// The elements of the filter as Winograd's kernels F(2x2, 3x3) and F(4x4, 3x3) hold it, where they can run: beside the filter itself
+    /// 16 for its 9.
+    pub(super) fn transformed_filter(&self) -> u64 {
+        if self.groups == 1 && self.is_small_square { self.filter.saturating_mul(25) / 9 } else { 0 }
     }
 
     /// The elements of the copies that a kernel makes of its operands.
     fn copies(&self, pass: Pass, vector: u64) -> u64 {
         let per_group = self.channels / self.groups;
-        let is_image = self.channels <= IMAGE_CHANNELS;
+        let is_image = self.is_image();
         let least = if self.groups > 1 { GROUP_CHANNELS } else { DENSE_CHANNELS };
         if self.window <= 1 || self.is_depthwise() || (!is_image && per_group < least) {
             return 0;
@@ -162,14 +217,18 @@ impl Sizes {
     }
 }
 
+/// Whether a filter moves by one: that keeps the map's size, up to padding.
+fn has_unit_stride(x: &[u64], w: &[u64], y: &[u64]) -> bool {
+    let sides = x.iter().zip(w).zip(y).skip(2);
+    sides.fold(true, |unit, ((x, w), y)| unit && y.saturating_add(*w) > *x)
+}
+
 /// The largest scratch memory among the plans that a search may try.
 fn trial(sizes: &Sizes, [x, w, y]: [&[u64]; 3]) -> u64 {
-    let (&[batch, c, h, wide], &[_, _, r, s], &[_, k, p, q]) = (x, w, y) else {
+    let (&[batch, c, ..], &[_, _, r, s], &[_, k, p, q]) = (x, w, y) else {
         return 0;
     };
-    // Stride one keeps the map's size, up to padding.
-    let unit_stride = p.saturating_add(r) > h && q.saturating_add(s) > wide;
-    if sizes.groups > 1 || !unit_stride || r > FFT_LARGEST || s > FFT_LARGEST {
+    if sizes.groups > 1 || !has_unit_stride(x, w, y) || r > FFT_LARGEST || s > FFT_LARGEST {
         return 0;
     }
     let family = |tiles: u64, bytes: u64| {
@@ -218,21 +277,15 @@ impl Tape {
             return;
         }
         let is_new = || (pass, shape_x.into(), shape_w.into(), shape_y.into());
-        let searches = kernels.benchmark && kernels.met.insert(is_new());
+        let searches = kernels.searches() && kernels.met.insert(is_new());
         let is_channels_last = kernels.channels_last || !layouts.is_contiguous(x.layout);
-        let copies = if kernels.on_tensor_cores(x.dtype) && !is_channels_last {
-            sizes.copies(pass, 16 / element.max(1))
-        } else {
-            0
-        };
-        let copies = copies.saturating_mul(element);
+        let scratch = kernels.scratch(&sizes, pass, x.dtype, is_channels_last).saturating_mul(element);
         if searches {
-            // The families with large scratch memory read channels first.
-            let trial = if is_channels_last { 0 } else { trial(&sizes, shapes) };
-            self.memory.search(Bytes(trial.max(copies)));
+            let trial = kernels.trial(&sizes, shapes, is_channels_last);
+            self.memory.search(Bytes(trial.max(scratch)));
         }
-        if copies > 0 {
-            self.memory.scratch(Bytes(copies), "convolution");
+        if scratch > 0 {
+            self.memory.scratch(Bytes(scratch), "convolution");
         }
     }
 }
@@ -248,7 +301,7 @@ mod tests {
     /// The workspace of all three passes of a convolution of 56 x 56 maps, in elements of the output.
     fn workspace(channels: u64, outputs: u64, filter: [u64; 3], dtype: DType, card: (u32, u32)) -> Vec<u64> {
         let mut tape = Tape::new(None, true);
-        let plan = Plan { compute_capability: Some(card), ..Plan::default() };
+        let plan = Plan { compute_capability: Some(card), cudnn_benchmark: true, ..Plan::default() };
         tape.kernels = Some(Kernels::of(&plan));
         let [per_group, r, s] = filter;
         let shapes = [[2, channels, 56, 56], [outputs, per_group, r, s], [2, outputs, 56, 56]];
