@@ -135,7 +135,7 @@ pub(crate) fn open(
 
 /// Replays a step inside of a limit.
 pub(crate) fn inside_of(timeline: &Timeline, plan: &Plan, limit: Bytes, total: Bytes) -> Replay {
-    replay(timeline, &mut *plan.allocator.within(plan.framework, limit, total))
+    plan.allocator.replay_within(timeline, plan.framework, limit, total)
 }
 
 /// The limits inside of which a replay is the same as inside of `limit`: those that grant and refuse the same segments.

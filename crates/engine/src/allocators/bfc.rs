@@ -6,7 +6,7 @@
 //! it regions begin at 2 MiB and double. Regions are not joined: the default sub-allocator does not support it.
 
 use super::chunks::{Chunks, State};
-use super::free_set::FreeSet;
+use super::free_set::{FreeSet, Key};
 use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
 use memfit_graph::Bytes;
 
@@ -84,7 +84,7 @@ impl BfcAllocator {
 
     /// `FindChunkPtr`, without the split.
     fn find(&mut self, size: u64) -> Option<u32> {
-        self.free.take_first(size).map(|key| key.2)
+        self.free.take_first(size).map(Key::id)
     }
 
     /// `Extend`.
@@ -125,9 +125,9 @@ impl BfcAllocator {
 
     /// `DeallocateFreeRegions`.
     fn collect(&mut self, size: u64) -> bool {
-        let whole: Vec<_> =
-            self.free.iter().copied().filter(|(_, _, id)| !self.chunks[*id].is_split()).collect();
-        let bytes: u64 = whole.iter().map(|key| key.0).sum();
+        let whole: Vec<Key> =
+            self.free.iter().copied().filter(|key| !self.chunks[key.id()].is_split()).collect();
+        let bytes: u64 = whole.iter().map(|key| key.size()).sum();
         let room = self.config.memory_limit.0 - self.usage.reserved.0;
         if !self.config.garbage_collection
             || self.config.counts_touched
@@ -137,9 +137,9 @@ impl BfcAllocator {
             return false;
         }
         for key in whole {
-            self.free.remove(&key);
-            self.chunks.remove(key.2);
-            self.usage.reserved -= Bytes(key.0);
+            self.free.remove(key);
+            self.chunks.remove(key.id());
+            self.usage.reserved -= Bytes(key.size());
             self.regions -= 1;
         }
         self.collections += 1;
@@ -206,7 +206,7 @@ impl Allocator for BfcAllocator {
     }
 
     fn largest_free(&self) -> Bytes {
-        Bytes(self.free.last().map_or(0, |key| key.0))
+        Bytes(self.free.last().map_or(0, |key| key.size()))
     }
 
     fn segment_count(&self) -> usize {

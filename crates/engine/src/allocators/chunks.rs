@@ -43,8 +43,8 @@ pub(super) struct Chunk {
 
 impl Chunk {
     /// Its place in a free set.
-    pub(super) fn key(&self, id: u32) -> (u64, u64, u32) {
-        (self.size, self.address, id)
+    pub(super) fn key(&self, id: u32) -> Key {
+        Key::new(self.size, self.address, id)
     }
 
     /// Whether it shares its segment.
@@ -138,12 +138,12 @@ impl Chunks {
         let mut neighbour: Option<Key> = None;
         let joint = self.coalesce(id, State::Free, |chunk, id| {
             if let Some(other) = neighbour.replace(chunk.key(id)) {
-                free.remove(&other);
+                free.remove(other);
             }
         });
         self[joint].state = State::Free;
         let key = self[joint].key(joint);
-        match neighbour.and_then(|key| free.find(&key)) {
+        match neighbour.and_then(|key| free.find(key)) {
             Some(place) => free.replace(place, key),
             None => free.insert(key),
         }

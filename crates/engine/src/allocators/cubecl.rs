@@ -12,7 +12,7 @@
 //! Left out: tensors put into the persistent pool, which get pages of their own size, and that a lone free slice whose size
 //! is no multiple of the alignment is not used again before it is merged.
 
-use super::chunks::{Chunks, State};
+use super::chunks::{Chunk, Chunks, State};
 use super::free_set::FreeSet;
 use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
 use memfit_graph::Bytes;
@@ -61,14 +61,14 @@ impl Pool {
         self.max_slice >= size || self.page.checked_sub(size).is_some_and(|rest| rest * 5 < self.page)
     }
 
-    fn insert(&mut self, key: (u64, u64, u32)) {
-        self.free.insert((key.1, key.2));
-        self.sizes.insert(key);
+    fn insert(&mut self, chunk: &Chunk, id: u32) {
+        self.free.insert((chunk.address, id));
+        self.sizes.insert(chunk.key(id));
     }
 
-    fn remove(&mut self, key: (u64, u64, u32)) {
-        self.free.remove(&(key.1, key.2));
-        self.sizes.remove(&key);
+    fn remove(&mut self, chunk: &Chunk, id: u32) {
+        self.free.remove(&(chunk.address, id));
+        self.sizes.remove(chunk.key(id));
     }
 }
 
@@ -103,11 +103,11 @@ impl CubeclPools {
     /// The first slice that is large enough.
     fn find(&mut self, pool: usize, size: u64) -> Option<u32> {
         let (chunks, pool) = (&self.chunks, &mut self.pools[pool]);
-        if pool.sizes.last().is_none_or(|key| key.0 < size) {
+        if pool.sizes.last().is_none_or(|key| key.size() < size) {
             return None;
         }
         let &(_, id) = pool.free.iter().find(|(_, id)| chunks[*id].size >= size)?;
-        pool.remove(chunks[id].key(id));
+        pool.remove(&chunks[id], id);
         Some(id)
     }
 
@@ -150,7 +150,7 @@ impl Allocator for CubeclPools {
         let Some(id) = found else { return Err(fail(self, page, None)) };
         if self.chunks[id].size > size {
             let rest = self.chunks.split(id, size);
-            self.pools[pool].insert(self.chunks[rest].key(rest));
+            self.pools[pool].insert(&self.chunks[rest], rest);
         }
         let chunk = &mut self.chunks[id];
         (chunk.state, chunk.requested) = (State::Live, request.0);
@@ -167,9 +167,9 @@ impl Allocator for CubeclPools {
         self.usage.requested -= Bytes(chunk.requested);
         self.usage.allocated -= Bytes(chunk.size);
         let pool = &mut self.pools[chunk.pool as usize];
-        let joint = self.chunks.coalesce(block.0, State::Free, |c, id| pool.remove(c.key(id)));
+        let joint = self.chunks.coalesce(block.0, State::Free, |c, id| pool.remove(c, id));
         self.chunks[joint].state = State::Free;
-        pool.insert(self.chunks[joint].key(joint));
+        pool.insert(&self.chunks[joint], joint);
     }
 
     fn usage(&self) -> Usage {
@@ -181,7 +181,7 @@ impl Allocator for CubeclPools {
     }
 
     fn largest_free(&self) -> Bytes {
-        Bytes(self.pools.iter().filter_map(|pool| pool.sizes.last()).map(|key| key.0).max().unwrap_or(0))
+        Bytes(self.pools.iter().filter_map(|pool| pool.sizes.last()).map(|key| key.size()).max().unwrap_or(0))
     }
 
     fn segment_count(&self) -> usize {
@@ -191,12 +191,12 @@ impl Allocator for CubeclPools {
     /// `memory_cleanup`.
     fn empty_cache(&mut self) {
         for pool in &mut self.pools {
-            let whole: Vec<_> =
-                pool.sizes.iter().copied().filter(|(_, _, id)| !self.chunks[*id].is_split()).collect();
-            for key in whole {
-                pool.remove(key);
-                self.chunks.remove(key.2);
-                self.usage.reserved -= Bytes(key.0);
+            let free = pool.sizes.iter().map(|key| key.id());
+            let whole: Vec<u32> = free.filter(|id| !self.chunks[*id].is_split()).collect();
+            for id in whole {
+                pool.remove(&self.chunks[id], id);
+                self.usage.reserved -= Bytes(self.chunks[id].size);
+                self.chunks.remove(id);
                 self.pages -= 1;
             }
         }

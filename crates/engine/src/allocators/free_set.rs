@@ -3,17 +3,38 @@
 //! Every request and every death of a tensor changes the set, so it decides how long a replay takes. It is kept as sorted runs
 //! of a few dozen keys, one behind the other: a change moves a part of one run, and a step of most models needs one run.
 
-/// A free chunk: size, address, id.
-pub(super) type Key = (u64, u64, u32);
+/// A free chunk: size, address, id, as one number that orders chunks by size, then address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(u128);
+
+/// The largest size that a key holds.
+const MOST: u64 = (1 << 48) - 1;
+
+impl Key {
+    /// Sizes are below 2^48. Addresses are below 2^56, and those of chunks of one size differ by 256 at least.
+    pub(super) fn new(size: u64, address: u64, id: u32) -> Key {
+        debug_assert!(size <= MOST && address >> 56 == 0);
+        Key((u128::from(size) << 80) | (u128::from(address >> 8) << 32) | u128::from(id))
+    }
+
+    /// What comes before all chunks of a size.
+    fn least(size: u64) -> Key {
+        Key(u128::from(size.min(MOST)) << 80)
+    }
+
+    /// The chunk's size.
+    pub(super) fn size(self) -> u64 {
+        (self.0 >> 80) as u64
+    }
+
+    /// The chunk's number.
+    pub(super) fn id(self) -> u32 {
+        self.0 as u32
+    }
+}
 
 /// A run is cut in two when it has so many keys.
 const LONGEST: usize = 64;
-
-/// Whether one key comes before another; ids do not matter, since addresses differ.
-fn precedes(a: &Key, b: &Key) -> bool {
-    let number = |key: &Key| (u128::from(key.0) << 64) | u128::from(key.1);
-    number(a) < number(b)
-}
 
 /// Free chunks in ascending order.
 #[derive(Clone, Debug, Default)]
@@ -31,19 +52,19 @@ pub(super) struct Place {
 
 impl FreeSet {
     /// Where a key is or would be. That may be the end of the last run.
-    fn place(&self, key: &Key) -> Place {
+    fn place(&self, key: Key) -> Place {
         let last = self.runs.len().saturating_sub(1);
         let run = if last == 0 {
             0
         } else {
-            self.runs.partition_point(|run| run.last().is_some_and(|k| precedes(k, key))).min(last)
+            self.runs.partition_point(|run| run.last().is_some_and(|k| *k < key)).min(last)
         };
-        Place { run, at: self.runs.get(run).map_or(0, |keys| keys.partition_point(|k| precedes(k, key))) }
+        Place { run, at: self.runs.get(run).map_or(0, |keys| keys.partition_point(|k| *k < key)) }
     }
 
     /// The first chunk of at least `size` bytes.
     pub(super) fn first(&self, size: u64) -> Option<(Place, Key)> {
-        let place = self.place(&(size, 0, 0));
+        let place = self.place(Key::least(size));
         Some((place, *self.runs.get(place.run)?.get(place.at)?))
     }
 
@@ -64,18 +85,18 @@ impl FreeSet {
             return self.insert(key);
         };
         let (first, last) = (keys[0], keys[keys.len() - 1]);
-        let stays = (is_first || precedes(&first, &key)) && (is_last || precedes(&key, &last));
+        let stays = (is_first || first < key) && (is_last || key < last);
         if !stays {
             self.take(place);
             return self.insert(key);
         }
         // Within the run's own ends the others only move up or down by one, and mostly few do.
         let mut to = at;
-        while to > 0 && precedes(&key, &keys[to - 1]) {
+        while to > 0 && key < keys[to - 1] {
             keys[to] = keys[to - 1];
             to -= 1;
         }
-        while to + 1 < keys.len() && precedes(&keys[to + 1], &key) {
+        while to + 1 < keys.len() && keys[to + 1] < key {
             keys[to] = keys[to + 1];
             to += 1;
         }
@@ -84,7 +105,7 @@ impl FreeSet {
 
     /// Adds a chunk that is not in the set.
     pub(super) fn insert(&mut self, key: Key) {
-        let Place { run, at } = self.place(&key);
+        let Place { run, at } = self.place(key);
         let Some(keys) = self.runs.get_mut(run) else {
             let mut keys = Vec::with_capacity(LONGEST);
             keys.push(key);
@@ -99,13 +120,13 @@ impl FreeSet {
     }
 
     /// Where a chunk is, if it is in the set.
-    pub(super) fn find(&self, key: &Key) -> Option<Place> {
+    pub(super) fn find(&self, key: Key) -> Option<Place> {
         let place = self.place(key);
-        (self.runs.get(place.run)?.get(place.at)? == key).then_some(place)
+        (*self.runs.get(place.run)?.get(place.at)? == key).then_some(place)
     }
 
     /// Takes a chunk out.
-    pub(super) fn remove(&mut self, key: &Key) {
+    pub(super) fn remove(&mut self, key: Key) {
         if let Some(place) = self.find(key) {
             self.take(place);
         }
@@ -120,7 +141,7 @@ impl FreeSet {
 
     /// The chunks of at least `size` bytes.
     pub(super) fn at_least(&self, size: u64) -> impl Iterator<Item = &Key> {
-        let Place { run, at } = self.place(&(size, 0, 0));
+        let Place { run, at } = self.place(Key::least(size));
         self.runs.get(run..).unwrap_or_default().iter().flatten().skip(at)
     }
 
@@ -148,14 +169,14 @@ mod tests {
         fn agrees_with_a_tree(steps in prop::collection::vec((0..40_u64, 0..30_u64, 0..6_u8), 1..1500)) {
             let (mut set, mut tree) = (FreeSet::default(), BTreeSet::new());
             for (size, address, what) in steps {
-                let key = (size, address, 0);
+                let key = Key::new(size, address << 8, 0);
                 match what {
                     0 => {
-                        set.remove(&key);
+                        set.remove(key);
                         tree.remove(&key);
                     }
                     1 => {
-                        let first = tree.range((size, 0, 0)..).next().copied();
+                        let first = tree.range(Key::least(size)..).next().copied();
                         prop_assert_eq!(set.at_least(size).next().copied(), first);
                         prop_assert_eq!(set.first(size).map(|(_, key)| key), first);
                         prop_assert_eq!(set.take_first(size), first);
@@ -164,7 +185,8 @@ mod tests {
                     // A chunk shrinks or grows.
                     2 | 3 => {
                         let Some((place, old)) = set.first(address) else { continue };
-                        let new = (if what == 2 { old.0 / 2 } else { old.0 + size }, old.1 + 100 + size, 0);
+                        let new_size = if what == 2 { old.size() / 2 } else { old.size() + size };
+                        let new = Key::new(new_size, (address + 100 + size) << 8, 0);
                         if !tree.contains(&new) {
                             set.replace(place, new);
                             prop_assert!(tree.remove(&old) && tree.insert(new));

@@ -83,7 +83,7 @@ impl Default for ReplayOptions {
 }
 
 /// Runs the steps of the default through an allocator, up to the first request that can't be met.
-pub fn replay(timeline: &Timeline, allocator: &mut dyn Allocator) -> Replay {
+pub fn replay<A: Allocator + ?Sized>(timeline: &Timeline, allocator: &mut A) -> Replay {
     replay_with(timeline, allocator, ReplayOptions::default())
 }
 
@@ -92,7 +92,11 @@ pub fn replay(timeline: &Timeline, allocator: &mut dyn Allocator) -> Replay {
 /// In the first step the allocator meets what happens only then: searches for a kernel's plan ([`Timeline::searches`]), and the
 /// optimizer's state. When a step ends, what it made in place of its setup stays ([`Timeline::carried`]); all else that it leaves
 /// alive is freed: gradients, by `zero_grad`.
-pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: ReplayOptions) -> Replay {
+pub fn replay_with<A: Allocator + ?Sized>(
+    timeline: &Timeline,
+    allocator: &mut A,
+    options: ReplayOptions,
+) -> Replay {
     let setup = timeline.setup_end();
     let mut run = Run { timeline, found: Replay::default(), blocks: vec![None; timeline.storages.len()] };
     let is_state = |event: &Event| {
@@ -107,9 +111,9 @@ pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: 
             *lasts = true;
         }
         if options.steps > 0 && !options.state_first && is_state(event) {
-            later.push(index)
+            later.push((index, *event))
         } else {
-            run.event(index, allocator)
+            run.event(index, *event, allocator)
         }
     }
     for step in 0..options.steps {
@@ -121,15 +125,15 @@ pub fn replay_with(timeline: &Timeline, allocator: &mut dyn Allocator, options: 
                     run.search(index, search.trial, allocator);
                 }
                 if event.phase == Phase::OptimizerStep {
-                    later.drain(..).for_each(|index| run.event(index, allocator));
+                    later.drain(..).for_each(|(index, event)| run.event(index, event, allocator));
                 }
             }
-            run.event(index, allocator);
+            run.event(index, *event, allocator);
             if run.found.failure.is_some() {
                 break;
             }
         }
-        later.drain(..).for_each(|index| run.event(index, allocator));
+        later.drain(..).for_each(|(index, event)| run.event(index, event, allocator));
         for (old, new) in &timeline.carried {
             run.blocks.swap(old.0 as usize, new.0 as usize);
         }
@@ -160,8 +164,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Runs one event, unless something has failed.
-    fn event(&mut self, index: usize, allocator: &mut dyn Allocator) {
-        let event = self.timeline.events[index];
+    fn event<A: Allocator + ?Sized>(&mut self, index: usize, event: Event, allocator: &mut A) {
         let Some(slot) = self.blocks.get_mut(event.storage.0 as usize) else { return };
         match event.kind {
             _ if self.found.failure.is_some() => {}
@@ -177,7 +180,7 @@ impl Run<'_> {
     /// Plans are tried with scratch memory of up to `trial` bytes, for which the allocator's free blocks are used where they
     /// are large enough; what it takes is given back, and all that is free with it. A plan that asks for more than there is
     /// is passed over, so this never fails.
-    fn search(&mut self, index: usize, trial: Bytes, allocator: &mut dyn Allocator) {
+    fn search<A: Allocator + ?Sized>(&mut self, index: usize, trial: Bytes, allocator: &mut A) {
         if self.found.failure.is_some() {
             return;
         }
@@ -194,7 +197,7 @@ impl Run<'_> {
         allocator.empty_cache();
     }
 
-    fn moment(&self, index: usize, event: Event, allocator: &dyn Allocator) -> Moment {
+    fn moment<A: Allocator + ?Sized>(&self, index: usize, event: Event, allocator: &A) -> Moment {
         Moment {
             event: index,
             phase: event.phase,
@@ -205,7 +208,7 @@ impl Run<'_> {
         }
     }
 
-    fn allocate(&mut self, index: usize, event: Event, allocator: &mut dyn Allocator) {
+    fn allocate<A: Allocator + ?Sized>(&mut self, index: usize, event: Event, allocator: &mut A) {
         let at = event.storage.0 as usize;
         let storage = &self.timeline.storages[at];
         let result = allocator.allocate(storage.bytes);

@@ -7,7 +7,7 @@ use super::{
     Allocator, BfcAllocator, BfcConfig, Chip, CubeclConfig, CubeclPools, CudaAsyncPool, PytorchAllocator,
     PytorchAllocatorConfig, Replay, TensorflowMemory, replay,
 };
-use crate::Framework;
+use crate::{Framework, Timeline};
 use memfit_graph::Bytes;
 
 /// Settings of the framework's allocator; the default is the framework's own.
@@ -88,11 +88,7 @@ impl AllocatorSettings {
             Framework::Pytorch | Framework::Tensorflow if self.cuda_malloc_async => {
                 Box::new(CudaAsyncPool::new(limit, Some(limit)))
             }
-            Framework::Pytorch => {
-                let allowed = self.memory_fraction.map(|_| limit);
-                let config = PytorchAllocatorConfig { limit: Some(limit), allowed, ..self.pytorch.clone() };
-                Box::new(PytorchAllocator::new(config))
-            }
+            Framework::Pytorch => Box::new(self.pytorch_within(limit)),
             Framework::Tensorflow => {
                 let allow_growth = self.memory_growth;
                 Box::new(BfcAllocator::new(BfcConfig { allow_growth, ..BfcConfig::within(limit) }))
@@ -102,6 +98,27 @@ impl AllocatorSettings {
                 Box::new(CubeclPools::new(CubeclConfig { limit: Some(limit), ..config }))
             }
         }
+    }
+
+    /// PyTorch's own allocator inside of a limit.
+    fn pytorch_within(&self, limit: Bytes) -> PytorchAllocator {
+        let allowed = self.memory_fraction.map(|_| limit);
+        PytorchAllocator::new(PytorchAllocatorConfig { limit: Some(limit), allowed, ..self.pytorch.clone() })
+    }
+
+    /// Replays a timeline inside of a limit. PyTorch's allocator, which a search for the largest batch runs a thousand times, is
+    /// called directly.
+    pub(crate) fn replay_within(
+        &self,
+        timeline: &Timeline,
+        framework: Framework,
+        limit: Bytes,
+        total: Bytes,
+    ) -> Replay {
+        if framework == Framework::Pytorch && !self.cuda_malloc_async {
+            return replay(timeline, &mut self.pytorch_within(limit));
+        }
+        replay(timeline, &mut *self.within(framework, limit, total))
     }
 
     /// A warning for each setting that this framework does not know.

@@ -18,8 +18,10 @@ const KEPT: usize = 32;
 
 /// A step whose storages grow evenly.
 struct Family {
-    /// At the first of [`SAMPLES`], then at whatever size was asked for last.
+    /// At the size that was asked for last, at first the first of [`SAMPLES`].
     timeline: Timeline,
+    /// That size.
+    size: Option<u64>,
     /// By storage: bytes at size zero, and for each one more.
     bytes: Vec<(u64, u64)>,
     /// Of the largest sample: how much more another order of its kernels may hold.
@@ -46,14 +48,19 @@ impl Family {
             (holds(b, y) && holds(c, z)).then_some((base, slope))
         };
         let bytes = (0..first.storages.len()).map(even).collect::<Option<Vec<_>>>()?;
-        Some(Family { timeline: first, bytes, spread: third.spread })
+        Some(Family { timeline: first, size: Some(a), bytes, spread: third.spread })
     }
 
     fn at(&mut self, n: u64) -> Option<&Timeline> {
+        if self.size == Some(n) {
+            return Some(&self.timeline);
+        }
+        self.size = None;
         for (storage, (base, slope)) in self.timeline.storages.iter_mut().zip(&self.bytes) {
             let bytes = slope.checked_mul(n)?.checked_add(*base)?;
             storage.bytes = Bytes(Some(bytes).filter(|b| *b <= 1 << 50)?);
         }
+        self.size = Some(n);
         Some(&self.timeline)
     }
 }

@@ -72,7 +72,7 @@ impl PytorchAllocator {
         }
         let free = &mut self.pools[pool].free;
         let joint = self.chunks.coalesce(id, State::Free, |c, id| {
-            free.remove(&c.key(id));
+            free.remove(c.key(id));
         });
         self.put_free(joint);
         Some(joint)

@@ -15,7 +15,7 @@ mod expandable;
 pub use config::{ConfigError, PytorchAllocatorConfig};
 
 use super::chunks::{Chunks, State};
-use super::free_set::FreeSet;
+use super::free_set::{FreeSet, Key};
 use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
 use config::{MIN_BLOCK, SMALL_SIZE};
 use memfit_graph::Bytes;
@@ -75,7 +75,7 @@ impl PytorchAllocator {
 
     fn forget(&mut self, id: u32) {
         let chunk = self.chunks[id];
-        self.pools[chunk.pool as usize].free.remove(&chunk.key(id));
+        self.pools[chunk.pool as usize].free.remove(chunk.key(id));
     }
 
     fn put_free(&mut self, id: u32) {
@@ -89,19 +89,18 @@ impl PytorchAllocator {
     fn find(&mut self, pool: usize, size: u64) -> Option<u32> {
         self.pools[pool].searches += 1;
         let free = &self.pools[pool].free;
-        let (mut place, (mut found, address, mut id)) = free.first(size)?;
+        let (mut place, mut key) = free.first(size)?;
         if self.config.expandable_segments {
             // A block with room to grow behind it counts as large as it can grow.
-            let mut key = (found, address, id);
             for next in free.at_least(size).skip(1) {
-                if self.grown(next.2) >= self.grown(key.2) {
+                if self.grown(next.id()) >= self.grown(key.id()) {
                     break;
                 }
                 key = *next;
             }
-            place = free.find(&key)?;
-            (found, _, id) = key;
+            place = free.find(key)?;
         }
+        let (found, id) = (key.size(), key.id());
         let max_split = self.max_split();
         let limit = size.saturating_add(self.config.max_non_split_rounding.0);
         let suits = if size >= max_split { found < limit } else { found < max_split };
@@ -161,7 +160,7 @@ impl PytorchAllocator {
         }
         let wanted = size.max(self.max_split());
         let first = self.pools[pool].free.at_least(wanted).next().copied();
-        if let Some((_, _, id)) = first {
+        if let Some(id) = first.map(Key::id) {
             // PyTorch does not look whether it is split, and such a block hardly ever is.
             if !self.chunks[id].is_split() {
                 self.release(id);
@@ -170,7 +169,9 @@ impl PytorchAllocator {
         }
         let mut released = 0;
         while released < wanted {
-            let Some(&(bytes, _, id)) = self.pools[pool].free.last() else { break };
+            let Some((bytes, id)) = self.pools[pool].free.last().map(|key| (key.size(), key.id())) else {
+                break;
+            };
             if bytes < self.max_split() || self.chunks[id].is_split() {
                 break;
             }
@@ -191,8 +192,8 @@ impl PytorchAllocator {
         }
         let now = self.pools[1].searches;
         let whole = |a: &PytorchAllocator| -> Vec<(u32, u64, u64)> {
-            let free = a.pools[1].free.iter().filter(|(_, _, id)| !a.chunks[*id].is_split());
-            free.map(|&(size, _, id)| (id, size, now - a.chunks[id].since)).collect()
+            let free = a.pools[1].free.iter().filter(|key| !a.chunks[key.id()].is_split());
+            free.map(|key| (key.id(), key.size(), now - a.chunks[key.id()].since)).collect()
         };
         let mut reclaimed = 0;
         loop {
@@ -212,7 +213,7 @@ impl PytorchAllocator {
     /// `release_cached_blocks`.
     fn release_all(&mut self) {
         for pool in 0..self.pools.len() {
-            let free: Vec<u32> = self.pools[pool].free.iter().map(|&(_, _, id)| id).collect();
+            let free: Vec<u32> = self.pools[pool].free.iter().map(|key| key.id()).collect();
             for id in free {
                 if self.config.expandable_segments {
                     self.unmap(id);
@@ -304,7 +305,7 @@ impl Allocator for PytorchAllocator {
     }
 
     fn largest_free(&self) -> Bytes {
-        Bytes(self.pools.iter().filter_map(|p| p.free.last()).map(|key| key.0).max().unwrap_or(0))
+        Bytes(self.pools.iter().filter_map(|p| p.free.last()).map(|key| key.size()).max().unwrap_or(0))
     }
 
     fn segment_count(&self) -> usize {
