@@ -12,6 +12,7 @@ mod json;
 mod line;
 mod message;
 pub mod model;
+mod pieces;
 mod scan;
 mod shapes;
 mod size;

@@ -1,6 +1,6 @@
 //! Streams a log: finds the few lines that matter among gigabytes.
 //!
-//! A chunk is searched for words that messages have ([`crate::words`]); a line that holds one is read in full, and so are the lines
+//! A chunk is searched for words that messages have ([`crate::pieces`]); a line that holds one is read in full, and so are the lines
 //! that follow a failure, which explain it. What stands before a failure is looked up in the bytes still held. A line is what
 //! ends in a line feed or, as progress bars do, in a carriage return; only the former are counted.
 //!
@@ -14,6 +14,7 @@ use crate::Log;
 use crate::decode::Text;
 use crate::families;
 use crate::line::{LINE, around, newlines, plain};
+use crate::pieces::Pieces;
 use crate::shapes::{Shape, Shapes};
 use crate::words::{Class, Words};
 use std::io::{self, Read};
@@ -86,6 +87,7 @@ pub fn read(reader: impl Read) -> io::Result<Log> {
 }
 
 struct Scan {
+    pieces: &'static Pieces,
     words: &'static Words,
     shapes: Shapes,
     log: Log,
@@ -123,8 +125,10 @@ struct Scan {
 
 impl Scan {
     fn new() -> Scan {
+        static PIECES: OnceLock<Pieces> = OnceLock::new();
         static WORDS: OnceLock<Words> = OnceLock::new();
         Scan {
+            pieces: PIECES.get_or_init(Pieces::new),
             words: WORDS.get_or_init(Words::new),
             shapes: Shapes::new(),
             log: Log::default(),
@@ -156,7 +160,7 @@ impl Scan {
         self.last = None;
         while at < to {
             let all = self.following > 0 || self.dense || self.watches();
-            let hit = if all { Some(at) } else { self.words.next(bytes, at) };
+            let hit = if all { Some(at) } else { self.pieces.next(bytes, at) };
             let Some(hit) = hit.filter(|hit| *hit < to) else { break };
             let (start, end) = around(bytes, at, hit);
             self.log.lines += newlines(&bytes[at..start]);

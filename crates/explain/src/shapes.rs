@@ -20,49 +20,53 @@ pub(crate) struct Shape {
 }
 
 /// The shapes seen, each at a place that follows from it.
-pub(crate) struct Shapes(Vec<Shape>);
+pub(crate) struct Shapes {
+    seen: Vec<Shape>,
+    /// What each pair of bytes adds to a shape.
+    pairs: Box<[u32; 1 << 16]>,
+}
 
 impl Shapes {
     pub(crate) fn new() -> Shapes {
-        Shapes(vec![Shape::default(); SHAPES])
+        let mut pairs = Box::new([0; 1 << 16]);
+        for (sum, bytes) in pairs.iter_mut().zip(0..=u16::MAX) {
+            *sum = pair(bytes);
+        }
+        Shapes { seen: vec![Shape::default(); SHAPES], pairs }
     }
 
     /// What is remembered at a place.
     pub(crate) fn at(&mut self, place: usize) -> &mut Shape {
-        &mut self.0[place]
+        &mut self.seen[place]
     }
 
     /// Where the shape of a line is remembered, with its numbers where they count.
     pub(crate) fn place(&mut self, words: &Words, line: &[u8]) -> usize {
-        let shape = shape(line);
-        let place = self.remembered(words, shape, line);
-        if !self.0[place].class.number {
+        let shape = self.shape(line);
+        let place = self.remembered(shape, || words.judge(line));
+        let class = self.seen[place].class;
+        if !class.number {
             return place;
         }
-        self.remembered(words, shape ^ numbers(line).rotate_left(1).wrapping_add(1), line)
+        self.remembered(shape ^ numbers(line).rotate_left(1).wrapping_add(1), || class)
     }
 
-    fn remembered(&mut self, words: &Words, shape: u64, line: &[u8]) -> usize {
+    fn remembered(&mut self, shape: u64, class: impl FnOnce() -> Class) -> usize {
         // The highest bits depend on all others.
         let mixed = shape.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SHAPES.ilog2());
         let place = usize::try_from(mixed).unwrap_or(0) % SHAPES;
-        if self.0[place].shape != shape {
-            self.0[place] = Shape { shape, class: words.judge(line), ..Shape::default() };
+        if self.seen[place].shape != shape {
+            self.seen[place] = Shape { shape, class: class(), ..Shape::default() };
         }
         place
     }
-}
 
-/// The shape of a line: the same for lines that differ in numbers only.
-fn shape(line: &[u8]) -> u64 {
-    let mut sum = 1u64;
-    let mut before = 0usize;
-    for &byte in line {
-        let this = usize::from(FOLD[usize::from(byte)]);
-        sum += u64::from(PAIRS[before << 7 | this]);
-        before = this;
+    /// The shape of a line: the same for lines that differ in numbers only.
+    fn shape(&self, line: &[u8]) -> u64 {
+        let add = |pair: [u8; 2]| u64::from(self.pairs[usize::from(u16::from_le_bytes(pair))]);
+        let first = add([b'\n', line.first().copied().unwrap_or(b'\n')]);
+        line.windows(2).fold(first, |sum, pair| sum + add([pair[0], pair[1]]))
     }
-    sum
 }
 
 /// Which numbers of a line may be those of a needle, and where among its numbers: with its shape, all that a verdict rests on.
@@ -93,32 +97,14 @@ pub(crate) fn numbers(line: &[u8]) -> u64 {
     sum
 }
 
-/// Bytes as shapes see them: all digits alike, all that is not ASCII alike.
-const FOLD: [u8; 256] = {
-    let mut fold = [127u8; 256];
-    let mut byte = 0;
-    while byte < 127 {
-        let digit = byte >= b'0' as usize && byte <= b'9' as usize;
-        fold[byte] = if digit { b'0' } else { byte as u8 };
-        byte += 1;
-    }
-    fold
-};
-
-/// What a pair of bytes adds to a shape: nothing inside of a number.
-static PAIRS: [u32; 1 << 14] = {
-    let mut pairs = [0u32; 1 << 14];
-    let mut pair = 0;
-    while pair < pairs.len() {
-        let zero = b'0' as usize;
-        pairs[pair] = if pair == zero << 7 | zero { 0 } else { (mixed(pair as u64) >> 32) as u32 };
-        pair += 1;
-    }
-    pairs
-};
+/// What a pair of bytes, the first the lower, adds to a shape: nothing inside of a number, and all digits are alike.
+fn pair(bytes: u16) -> u32 {
+    let digits = bytes.to_le_bytes().map(|byte| if byte.is_ascii_digit() { b'0' } else { byte });
+    if digits == [b'0', b'0'] { 0 } else { (mixed(u16::from_le_bytes(digits).into()) >> 32) as u32 }
+}
 
 /// A number without a pattern, from one that has (the finaliser of splitmix64).
-const fn mixed(n: u64) -> u64 {
+fn mixed(n: u64) -> u64 {
     let n = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -129,7 +115,8 @@ const fn mixed(n: u64) -> u64 {
 mod tests {
     #[test]
     fn shapes_have_no_numbers() {
-        let shape = |line: &str| super::shape(line.as_bytes());
+        let shapes = super::Shapes::new();
+        let shape = |line: &str| shapes.shape(line.as_bytes());
         assert_eq!(shape("step 5 loss 0.1"), shape("step 123 loss 45.678"));
         assert_ne!(shape("step 5 loss 0.1"), shape("step loss 0.1"));
         assert_ne!(shape("it was killed"), shape("killed it was"));

@@ -1,68 +1,12 @@
 //! What a line may be, told from its bytes alone and quickly.
 //!
-//! Three steps, each for what the one before lets through. A search of short pieces of words (`PIECES`, found many bytes at once)
-//! skips what no family speaks of. The shape of a line ([`crate::shapes`]) says whether such a line was judged before. And one
-//! automaton of all words judges a shape that is new.
+//! Three steps, each for what the one before lets through. A search for words that matter ([`crate::pieces`]) skips what no family
+//! speaks of. The shape of a line ([`crate::shapes`]) says whether such a line was judged before. And one automaton of all words
+//! judges a shape that is new.
 
 use crate::context;
 use crate::families::FAMILIES;
-use aho_corasick::packed::Searcher;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, Span};
-
-/// Every needle of a family and every sign of a reading contains one of these.
-const PIECES: &[&str] = &[
-    "mem",
-    "MEM",
-    "OOM",
-    "oom",
-    "OutOf",
-    "_OUT_OF_",
-    "vram",
-    "VRAM",
-    "ut of GPU",
-    "_STATUS_",
-    "miopenStatus",
-    "XHAUSTED",
-    "ExhaustedE",
-    "_ALLOC",
-    "to alloc",
-    "Unable to",
-    "Created ",
-    "Dst tensor",
-    "bad_alloc",
-    "Killed",
-    "killed",
-    "signal 9",
-    "SIGKILL",
-    "error 2",
-    "error (2)",
-    "CPUAlloc",
-    "to initialize",
-    "NVML_SUCC",
-    "BufferCallback",
-    "of mem",
-    "Of Mem",
-    "available RAM",
-    "OUT_OF",
-    "(2 vs. 0)",
-    "an engine",
-    "file </torch_",
-    "'/torch_",
-    "o mmap",
-    "requested bytes",
-    "Mem",
-    "ging file",
-    "buffer size",
-    "rror 137",
-    "on startup is",
-    "xit",
-    "zero code",
-    "SIGBUS",
-    "Assertion `",
-    "CuDNN lib",
-    "cublas runtime",
-    "abruptly",
-];
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 
 /// What a line may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,9 +68,8 @@ const ENDS: [&str; 8] = [
 const NUMBERS: [&str; 9] =
     ["xit", "zero code", "signal ", "error ", "ailure ", "error=", "rror ", "SIGKILL", "(2 vs"];
 
-/// Finds lines and judges them.
+/// Judges lines.
 pub(crate) struct Words {
-    pieces: Option<Searcher>,
     all: AhoCorasick,
     signs: Vec<Sign>,
 }
@@ -150,16 +93,7 @@ impl Words {
         add(&NUMBERS, Sign::Number);
         let all = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(&patterns);
         let all = all.unwrap_or_else(|_| unreachable!("the words are constants"));
-        Words { pieces: Searcher::new(PIECES), all, signs }
-    }
-
-    /// Where the next piece stands, from `at` on.
-    pub(crate) fn next(&self, bytes: &[u8], at: usize) -> Option<usize> {
-        match &self.pieces {
-            Some(pieces) => pieces.find_in(bytes, Span::from(at..bytes.len())).map(|found| found.start()),
-            // Without vector instructions every line is judged.
-            None => (at < bytes.len()).then_some(at),
-        }
+        Words { all, signs }
     }
 
     /// Judges a line.
@@ -201,10 +135,9 @@ mod tests {
     use crate::shapes::numbers;
 
     #[test]
-    fn every_needle_contains_a_piece_and_words_before_its_number() {
+    fn a_needle_with_a_number_has_words_before_it() {
         let needles = FAMILIES.iter().flat_map(|f| f.needles).chain(context::READINGS);
         for needle in needles {
-            assert!(PIECES.iter().any(|piece| needle.contains(piece)), "{needle}");
             let number = needle.chars().any(|c| c.is_ascii_digit()) && !needle.contains('%');
             assert!(!number || NUMBERS.iter().any(|words| needle.contains(words)), "{needle}");
             assert!(!number || numbers(needle.as_bytes()) != 0, "{needle}");

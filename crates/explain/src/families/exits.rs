@@ -1,14 +1,40 @@
-//! How a process ended, in the words of who started it: `exit code 137`, `Exited (137)`, `exitcode  : -9`, `"exitCode": 137`,
-//! `exits with return code = -9`, `exit status 137`; `returned a non-zero code: 137` of `docker build`.
+//! How a process ended, in the words of who started it.
+//!
+//! | wording | from |
+//! |---|---|
+//! | `Exit Code: 137`, `exited with code 137`, `Exited (137)`, `"exitCode": 137` | Kubernetes 1.20 to 1.31, Docker and Docker Compose 1 and 2 |
+//! | `returned a non-zero code: 137` | `docker build` |
+//! | `exitcode: -9`, `exitcode  : -9` | PyTorch 1.9 to 2.8, torch/distributed/elastic |
+//! | `exits with return code = -9` | DeepSpeed 0.3 to 0.16 |
 //!
 //! A shell and a container add 128 to a signal's number, Python takes it negative.
+
+use super::{Family, is_talk};
+use crate::message::{Kind, Message};
+use memchr::memmem;
+
+pub(super) const FAMILY: Family =
+    Family { needles: &["xit", "non-zero code"], parse, follow: super::nothing, names: &["host"] };
+
+fn parse(line: &str) -> Option<Message> {
+    let (kind, detail) = match signal(line)? {
+        9 => (Kind::HostKill, "signal 9"),
+        7 => (Kind::SharedMemory, "signal 7"),
+        _ => return None,
+    };
+    let mut message = Message::new("host", kind);
+    message.detail = Some(detail.into());
+    (!is_talk(line)).then_some(message)
+}
 
 /// Words and signs that may stand between `exit` and its number.
 const BETWEEN: &[&str] = &["ed", "s", "with", "return", "status", "code", "error", "by", "was"];
 
 /// The signal that ended a process.
-pub(super) fn signal(line: &str) -> Option<u64> {
-    let after = |words: &'static str| line.match_indices(words).map(|(at, words)| &line[at + words.len()..]);
+fn signal(line: &str) -> Option<u64> {
+    let after = |words: &'static str| {
+        memmem::find_iter(line.as_bytes(), words).filter_map(|at| line.get(at + words.len()..))
+    };
     match after("xit").chain(after("non-zero code")).find_map(number)? {
         number @ -64..0 => Some(number.unsigned_abs()),
         number @ 129..192 => Some(number.unsigned_abs() - 128),

@@ -7,9 +7,9 @@
 //! | `Memory cgroup out of memory: Killed process` | the same, for a control group |
 //! | `oom-kill event(s) in step`, `oom_kill event in StepId=`, `task 0: Out Of Memory`, `OUT_OF_MEMORY` | Slurm 18.08 to 24.05, src/slurmd/slurmstepd, srun |
 //! | `TERM_MEMLIMIT`; `PBS: job killed: mem` | LSF 10.1; OpenPBS 23 |
-//! | `OOMKilled`, `Exit Code: 137`, `exited with code 137` | Kubernetes 1.20 to 1.31, Docker Compose 1 and 2 |
+//! | `OOMKilled` | Kubernetes 1.20 to 1.31 |
 //! | `running low on memory` | Ray 2.2 to 2.40 |
-//! | `exitcode: -9`, `Signal 9 (SIGKILL)`, `Signal 7 (SIGBUS)`; `exits with return code = -9` | PyTorch 1.9 to 2.8, torch/distributed/elastic; DeepSpeed 0.3 to 0.16 |
+//! | `Signal 9 (SIGKILL)`, `Signal 7 (SIGBUS)` | PyTorch 1.9 to 2.8, torch/distributed/elastic |
 //! | `DefaultCPUAllocator: … you tried to allocate N bytes` | PyTorch 1.0 to 2.8, c10/core/impl/alloc_cpu.cpp |
 //! | `is killed by signal`, `out of shared memory`, `unable to mmap N bytes from file </torch_…>` | PyTorch 0.4 to 2.8, torch/utils/data/_utils/signal_handling.py, aten/src/ATen/MapAllocator.cpp |
 //! | `Unable to allocate N for an array with shape` | NumPy 1.18 to 2.3, numpy/_core/_exceptions.py; without N in 1.17 |
@@ -23,7 +23,7 @@
 //! | `One of the subprocesses has abruptly died`; `A process in the process pool was terminated abruptly` | datasets 2 to 4, py_utils.py; CPython 3, concurrent/futures/process.py |
 //! | `SIGKILL(-9)`; `memory allocation of N bytes failed` | joblib 0.12 to 1.4 (loky); Rust 1, library/std/src/alloc.rs |
 
-use super::{Family, exits, is_talk};
+use super::{Family, has, is_talk};
 use crate::message::{Kind, Message};
 use crate::size::{after, count_after};
 use memfit_graph::Bytes;
@@ -41,8 +41,6 @@ pub(super) const FAMILY: Family = Family {
         "oom_kill",
         "OOMKilled",
         "Killed",
-        "xit",
-        "non-zero code",
         "SIGBUS",
         "OOM killer",
         "TERM_MEMLIMIT",
@@ -92,7 +90,7 @@ fn parse(line: &str) -> Option<Message> {
         message.detail = (!detail.is_empty()).then(|| detail.to_owned());
         Some(message)
     };
-    let has = |needle: &str| line.contains(needle);
+    let has = |needle: &str| has(line, needle);
     if has("DefaultCPUAllocator") || has("not enough memory: you tried to allocate") {
         let mut message = new(Kind::HostAllocation, "")?;
         message.requested = count_after(line, "tried to allocate");
@@ -194,9 +192,7 @@ fn parse(line: &str) -> Option<Message> {
     let shell = trimmed == "Killed"
         || trimmed.starts_with("zsh: killed ")
         || trimmed.split("Killed").next().is_some_and(|head| trimmed.len() > head.len() && shell_job(head));
-    let ended = exits::signal(line);
-    let signal = ended == Some(9)
-        || has("Signal 9 (SIGKILL)")
+    let signal = has("Signal 9 (SIGKILL)")
         || has("terminated by signal SIGKILL")
         || has("Signals.SIGKILL: 9")
         || has("SIGKILL(-9)")
@@ -206,7 +202,7 @@ fn parse(line: &str) -> Option<Message> {
     if shell || signal && !is_talk(line) {
         return new(Kind::HostKill, "signal 9");
     }
-    if (ended == Some(7) || has("Signal 7 (SIGBUS)")) && !is_talk(line) {
+    if has("Signal 7 (SIGBUS)") && !is_talk(line) {
         return new(Kind::SharedMemory, "signal 7");
     }
     let raised = ["std::bad_alloc", "Cannot allocate memory"].iter().any(|words| {
@@ -237,8 +233,8 @@ fn is_status(line: &str, status: &str) -> bool {
 
 /// Slurm's state of a job, a word of its own: `OUT_OF_MEMORY`, which sacct shortens to `OUT_OF_ME+`.
 fn state(line: &str) -> bool {
-    line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .any(|word| word == "OUT_OF_MEMORY" || word == "OUT_OF_ME")
+    let mut words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    has(line, "OUT_OF_ME") && words.any(|word| word == "OUT_OF_MEMORY" || word == "OUT_OF_ME")
 }
 
 /// Bytes of NumPy's array.

@@ -27,15 +27,22 @@ pub(crate) struct Family {
 }
 
 /// All families, in the order in which they are asked.
-pub(crate) const FAMILIES: &[&Family] =
-    &[&pytorch::FAMILY, &tensorflow::FAMILY, &xla::FAMILY, &libraries::FAMILY, &host::FAMILY, &cuda::FAMILY];
+pub(crate) const FAMILIES: &[&Family] = &[
+    &pytorch::FAMILY,
+    &tensorflow::FAMILY,
+    &xla::FAMILY,
+    &libraries::FAMILY,
+    &host::FAMILY,
+    &exits::FAMILY,
+    &cuda::FAMILY,
+];
 
 /// The message on a line, if it speaks of memory; `among` has a bit for each family that may have written it.
 pub(crate) fn parse(line: &str, among: u8) -> Option<Message> {
     FAMILIES
         .iter()
         .enumerate()
-        .filter(|(i, f)| among >> i & 1 == 1 && f.needles.iter().any(|needle| line.contains(needle)))
+        .filter(|(i, f)| among >> i & 1 == 1 && f.needles.iter().any(|needle| has(line, needle)))
         .find_map(|(_, f)| (f.parse)(line))
 }
 
@@ -44,6 +51,11 @@ pub(crate) fn follow(message: &mut Message, line: &str) {
     if let Some(family) = FAMILIES.iter().find(|f| f.names.contains(&message.family)) {
         (family.follow)(message, line);
     }
+}
+
+/// Whether a line has these words. The standard library looks for up to 32 bytes many at once, and prepares a search for more.
+fn has(line: &str, words: &str) -> bool {
+    words.get(..32).is_none_or(|start| line.contains(start)) && line.contains(words)
 }
 
 /// Adds nothing.
