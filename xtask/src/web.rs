@@ -105,9 +105,20 @@ pub(crate) fn test(dev: bool) -> Result<Verdict> {
     Ok(if succeeds(&mut node)? { Verdict::Passed } else { Verdict::Failed })
 }
 
+/// What the larger module has more.
+const FULL: &[&str] = &["--features", "full"];
+
+/// It is loaded when models are large too, so what an estimate runs is compiled for speed.
+const FAST: &[&str] = &[
+    "--config",
+    "profile.web.package.memfit-engine.opt-level=3",
+    "--config",
+    "profile.web.package.memfit-graph.opt-level=3",
+];
+
 fn site(dev: bool) -> Result<bool> {
     // Both have the same name, so the first is moved away before the second is built.
-    let Some(full) = module(&["build"], "memfit-web", &["--features", "full"], dev)? else {
+    let Some(full) = module(&["build"], "memfit-web", &[FULL, FAST].concat(), dev)? else {
         return Ok(false);
     };
     let larger = full.with_file_name("memfit_full.wasm");

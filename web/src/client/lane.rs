@@ -41,6 +41,13 @@ impl Opened {
 
 type Answered = Rc<dyn Fn(Answer, JsValue)>;
 
+/// Kept alive as long as its worker.
+type Listener = Closure<dyn Fn(MessageEvent)>;
+
+/// A model of more operators moves to the larger module, which is compiled for speed and not for size, so that an estimate takes no
+/// more than a frame of a screen: 13 µs an operator are some 16 ms here.
+const LARGE: u64 = 1_000;
+
 struct Inner {
     modules: Rc<Modules>,
     worker: Option<Worker>,
@@ -55,8 +62,11 @@ struct Inner {
     busy: Option<Question>,
     waiting: BTreeMap<u8, Question>,
     answered: Answered,
-    /// Kept alive as long as the worker.
-    listeners: Vec<Closure<dyn Fn(MessageEvent)>>,
+    listeners: Vec<Listener>,
+    /// Whether the model that was opened is large, until that was seen to.
+    large: bool,
+    /// A worker that loads the larger module.
+    loading: Option<Worker>,
 }
 
 impl Inner {
@@ -108,6 +118,8 @@ impl Lane {
             waiting: BTreeMap::new(),
             answered,
             listeners: Vec::new(),
+            large: false,
+            loading: None,
         })))
     }
 
@@ -188,27 +200,82 @@ impl Lane {
     }
 
     pub(super) fn start(&self) {
-        let mut inner = self.0.borrow_mut();
+        let full = self.0.borrow().full;
+        let worker = self.worker(full, Lane::hear, Lane::stopped);
+        self.0.borrow_mut().worker = worker;
+    }
+
+    /// Starts a worker on one of the two modules.
+    fn worker(&self, full: bool, hear: fn(&Lane, &JsValue), stopped: fn(&Lane)) -> Option<Worker> {
         let options = WorkerOptions::new();
         options.set_type(WorkerType::Module);
-        let script = if inner.full { "worker-full.js" } else { "worker.js" };
-        let Ok(worker) = Worker::new_with_options(script, &options) else { return };
+        let script = if full { "worker-full.js" } else { "worker.js" };
+        let worker = Worker::new_with_options(script, &options).ok()?;
         let lane = self.clone();
-        let message =
-            Closure::<dyn Fn(MessageEvent)>::new(move |event: MessageEvent| lane.hear(&event.data()));
+        let message = Listener::new(move |event: MessageEvent| hear(&lane, &event.data()));
         let lane = self.clone();
-        let error = Closure::<dyn Fn(MessageEvent)>::new(move |_| lane.stopped());
+        let error = Listener::new(move |_| stopped(&lane));
         worker.set_onmessage(Some(message.as_ref().unchecked_ref()));
         worker.set_onerror(Some(error.as_ref().unchecked_ref()));
-        let module = if inner.full { inner.modules.full.borrow().clone() } else { inner.modules.own.clone() };
+        let mut inner = self.0.borrow_mut();
+        let modules = &inner.modules;
+        let module = if full { modules.full.borrow().clone() } else { modules.own.clone() };
         let _ = worker.post_message(&module);
-        inner.worker = Some(worker);
         inner.listeners.extend([message, error]);
+        Some(worker)
+    }
+
+    /// Has the larger module take over if the model is large, loaded beside the one that answers meanwhile.
+    fn hurry(&self) {
+        let loaded = {
+            let mut inner = self.0.borrow_mut();
+            if inner.full || inner.loading.is_some() || !std::mem::take(&mut inner.large) {
+                return;
+            }
+            inner.modules.full.borrow().is_object()
+        };
+        if loaded {
+            return self.take_over();
+        }
+        let worker = self.worker(
+            true,
+            |lane, said| {
+                if lane.keeps(said) {
+                    lane.take_over();
+                }
+            },
+            |lane| lane.0.borrow_mut().loading = None,
+        );
+        self.0.borrow_mut().loading = worker;
+    }
+
+    /// Goes on with the larger module, which is loaded.
+    fn take_over(&self) {
+        {
+            let mut inner = self.0.borrow_mut();
+            if let Some(worker) = inner.loading.take() {
+                worker.terminate();
+            }
+            if inner.full {
+                return;
+            }
+            inner.end();
+            inner.full = true;
+        }
+        self.start();
+    }
+
+    /// Keeps what a worker compiled for the others; whether it was that.
+    fn keeps(&self, said: &JsValue) -> bool {
+        let compiled = said.is_instance_of::<js_sys::WebAssembly::Module>();
+        if compiled {
+            *self.0.borrow().modules.full.borrow_mut() = said.clone();
+        }
+        compiled
     }
 
     fn hear(&self, data: &JsValue) {
-        if data.is_instance_of::<js_sys::WebAssembly::Module>() {
-            *self.0.borrow().modules.full.borrow_mut() = data.clone();
+        if self.keeps(data) {
             return;
         }
         let Some(pair) = data.dyn_ref::<Array>() else { return };
@@ -239,6 +306,7 @@ impl Lane {
                 None
             } else if about_file {
                 inner.has_it = newest;
+                inner.large = matches!(&answer.said, Said::Opened(facts) if facts.operators > LARGE);
                 let announced =
                     inner.open.as_mut().is_some_and(|o| newest && std::mem::take(&mut o.announced));
                 if newest && matches!(answer.said, Said::Failed(..)) {
@@ -250,6 +318,7 @@ impl Lane {
                 Some(answered)
             }
         };
+        self.hurry();
         self.next();
         if let Some(answered) = heard {
             answered(answer, bytes);
