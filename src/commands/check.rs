@@ -18,14 +18,13 @@
 mod config;
 mod formats;
 
-use crate::args::{CheckArgs, CheckFormat};
+use crate::args::{CheckArgs, CheckFormat, EstimateArgs};
 use crate::failure::Failure;
 use crate::step::Step;
 use crate::{Finding, output};
-use config::{Config, Growth};
-use memfit_engine::Verdict;
+use config::{Config, Growth, Model};
+use memfit_engine::{Estimate, Peak, Verdict};
 use memfit_graph::Bytes;
-use std::collections::BTreeMap;
 use std::fs;
 
 /// Whether something is wrong.
@@ -38,7 +37,7 @@ enum Level {
 /// One thing that was found.
 struct Found {
     level: Level,
-    /// `does-not-fit`, `tight`, `over-budget`, `growth`, `no-baseline`.
+    /// `not-estimated`, `does-not-fit`, `tight`, `over-budget`, `growth`, `no-baseline`.
     rule: &'static str,
     message: String,
 }
@@ -47,81 +46,40 @@ struct Found {
 struct Checked {
     name: String,
     path: String,
-    device: Bytes,
-    allocated: Bytes,
+    /// None where it could not be estimated.
+    took: Option<Took>,
     baseline: Option<Bytes>,
     found: Vec<Found>,
 }
 
-/// Checks every model of the file and writes what was found.
+/// What a step takes.
+struct Took {
+    device: Bytes,
+    allocated: Bytes,
+}
+
+/// Checks every model of the file and writes what was found. A model that cannot be estimated does not keep the others from it.
 pub(crate) fn check(args: &CheckArgs) -> Result<Finding, Failure> {
     let config = Config::read(&args.config)?;
     let baseline = config.baseline(args.update)?;
-    let mut checked = Vec::new();
-    let mut next = BTreeMap::new();
-    for model in &config.models {
-        let asked = model.arguments(&config.folder)?;
-        let step = Step::new(&asked.model, &asked.plan, &asked.gpu)?;
-        let peak = &step.estimate.peak;
-        next.insert(model.name.clone(), peak.device.0);
+    let asked = config.models.iter().map(|model| model.arguments(&config.folder));
+    let asked = asked.collect::<Result<Vec<_>, _>>()?;
+    let one = |(model, asked): (&Model, &EstimateArgs)| {
         let before = baseline.get(&model.name).copied().map(Bytes);
-        let mut found = Vec::new();
-        let mut tell = |level, rule, message| found.push(Found { level, rule, message });
-        if let Some(fit) = &step.estimate.fit {
-            let missing = Bytes(fit.headroom().unsigned_abs());
-            match fit.verdict {
-                Verdict::DoesNotFit => tell(
-                    Level::Error,
-                    "does-not-fit",
-                    format!("does not fit on {}: {missing} are missing", fit.gpu),
-                ),
-                Verdict::Tight => tell(
-                    Level::Warning,
-                    "tight",
-                    format!("tight on {}: the high end of the range does not fit", fit.gpu),
-                ),
-                Verdict::Fits => {}
+        let (took, found) = match Step::new(&asked.model, &asked.plan, &asked.gpu) {
+            Ok(Step { estimate, .. }) => {
+                let Peak { device, allocated, .. } = estimate.peak;
+                (Some(Took { device, allocated }), judge(model, &estimate, before, args.update))
             }
-        }
-        if let Some(budget) = model.budget
-            && peak.device > budget
-        {
-            tell(
-                Level::Error,
-                "over-budget",
-                format!("{} on the device, over the budget of {budget}", peak.device),
-            );
-        }
-        if let (Some(growth), false) = (model.max_growth, args.update) {
-            match before {
-                None => tell(
-                    Level::Warning,
-                    "no-baseline",
-                    "has no baseline yet: memfit check --update writes it".into(),
-                ),
-                Some(before) if peak.device > growth.over(before) => {
-                    let grown = peak.device - before;
-                    tell(
-                        Level::Error,
-                        "growth",
-                        format!("grew by {grown} from {before}, more than {growth} allow"),
-                    );
-                }
-                Some(_) => {}
+            Err(failure) => {
+                let (level, rule, message) = (Level::Error, "not-estimated", failure.to_string());
+                (None, vec![Found { level, rule, message }])
             }
-        }
-        checked.push(Checked {
-            name: model.name.clone(),
-            path: config.folder.join(&model.path).display().to_string(),
-            device: peak.device,
-            allocated: peak.allocated,
-            baseline: before,
-            found,
-        });
-    }
-    if args.update {
-        config.write_baseline(&next)?;
-    }
+        };
+        let path = config.folder.join(&model.path).display().to_string();
+        Checked { name: model.name.clone(), path, took, baseline: before, found }
+    };
+    let checked: Vec<Checked> = config.models.iter().zip(&asked).map(one).collect();
     let file = args.config.display().to_string();
     output::print(&match args.format {
         CheckFormat::Text => formats::text(&checked),
@@ -130,8 +88,68 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Finding, Failure> {
         CheckFormat::Sarif => formats::sarif(&checked),
         CheckFormat::Github => formats::github(&checked, &file),
     })?;
+    let missing = checked.iter().filter(|c| c.took.is_none()).count();
+    if missing > 0 {
+        let unwritten = if args.update { "; the baseline was not written" } else { "" };
+        let of = checked.len();
+        return Err(Failure::new(
+            file,
+            format!("{missing} of {of} models could not be estimated{unwritten}"),
+        ));
+    }
+    if args.update {
+        let device = |c: &Checked| Some((c.name.clone(), c.took.as_ref()?.device.0));
+        config.write_baseline(&checked.iter().filter_map(device).collect())?;
+    }
     let errors = checked.iter().flat_map(|c| &c.found).any(|f| f.level == Level::Error);
     Ok(Finding::fine_if(!errors))
+}
+
+/// What is wrong with a model's estimate, in the order of [`Found::rule`].
+fn judge(model: &Model, estimate: &Estimate, before: Option<Bytes>, update: bool) -> Vec<Found> {
+    let device = estimate.peak.device;
+    let mut found = Vec::new();
+    let mut tell = |level, rule, message| found.push(Found { level, rule, message });
+    if let Some(fit) = &estimate.fit {
+        let missing = Bytes(fit.headroom().unsigned_abs());
+        match fit.verdict {
+            Verdict::DoesNotFit => tell(
+                Level::Error,
+                "does-not-fit",
+                format!("does not fit on {}: {missing} are missing", fit.gpu),
+            ),
+            Verdict::Tight => tell(
+                Level::Warning,
+                "tight",
+                format!("tight on {}: the high end of the range does not fit", fit.gpu),
+            ),
+            Verdict::Fits => {}
+        }
+    }
+    if let Some(budget) = model.budget
+        && device > budget
+    {
+        tell(Level::Error, "over-budget", format!("{device} on the device, over the budget of {budget}"));
+    }
+    if let (Some(growth), false) = (model.max_growth, update) {
+        match before {
+            None => tell(
+                Level::Warning,
+                "no-baseline",
+                "has no baseline yet: memfit check --update writes it".into(),
+            ),
+            Some(before) if device > growth.over(before) => {
+                let grown = device - before;
+                tell(
+                    Level::Error,
+                    "growth",
+                    format!("grew by {grown} from {before}, more than {growth} allow"),
+                );
+            }
+            Some(_) => {}
+        }
+    }
+    found
 }
 
 impl Growth {

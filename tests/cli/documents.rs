@@ -104,6 +104,19 @@ fn budgets_and_growth_are_gates() {
     assert_eq!(crate::schema::against(include_str!("sarif/schema.json"), &sarif), [""; 0]);
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], json!("over-budget"));
     assert!(check(&["--format", "github"]).out.starts_with("::error file="));
+    // A model that is missing does not hide the others, and is no finding about them.
+    write("budget = \"1MiB\"\n[[model]]\npath = \"gone.onnx\"");
+    let json = check(&["--format", "json"]);
+    let said: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let rule = |model: usize| said["models"][model]["findings"][0]["rule"].as_str();
+    assert_eq!((json.code, rule(0), rule(1)), (2, Some("over-budget"), Some("not-estimated")));
+    let text = check(&["--update"]);
+    assert!(text.out.contains("error: ") && text.out.contains("gone.onnx: no such file"), "{}", text.out);
+    assert!(
+        text.err.contains("1 of 2 models could not be estimated; the baseline was not written"),
+        "{}",
+        text.err
+    );
     write("no_such_flag = 1");
     let bad = check(&[]);
     assert!(bad.code == 2 && bad.err.contains("--no-such-flag"), "{}", bad.err);

@@ -1,6 +1,7 @@
 //! What was found, as people, code hosts and other programs read it.
 
-use super::{Checked, Level};
+use super::{Checked, Level, Took};
+use memfit_graph::Bytes;
 use memfit_report::markdown::escape;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -12,6 +13,11 @@ fn word(level: Level) -> &'static str {
     }
 }
 
+/// Nothing where it is not known.
+fn device(model: &Checked) -> String {
+    model.took.as_ref().map_or_else(String::new, |took| took.device.to_string())
+}
+
 pub(super) fn text(checked: &[Checked]) -> String {
     let mut out = String::new();
     for model in checked {
@@ -20,9 +26,10 @@ pub(super) fn text(checked: &[Checked]) -> String {
             Some(Level::Warning) => "warn",
             None => "ok",
         };
-        let _ = writeln!(out, "{sign:<5} {:>12}  {}", model.device.to_string(), model.name);
+        let _ = writeln!(out, "{sign:<5} {:>12}  {}", device(model), model.name);
         for found in &model.found {
-            let _ = writeln!(out, "      {:>12}  {}: {}", "", word(found.level), found.message);
+            let message = found.message.replace('\n', &format!("\n{:20}", ""));
+            let _ = writeln!(out, "      {:>12}  {}: {message}", "", word(found.level));
         }
     }
     out
@@ -47,8 +54,8 @@ pub(super) fn markdown(checked: &[Checked]) -> String {
             out,
             "| {sign} | {} | {} | {baseline} | {} |",
             escape(&model.name),
-            model.device,
-            escape(&messages.join("; "))
+            device(model),
+            escape(&messages.join("; ").replace('\n', " "))
         );
     }
     out
@@ -60,7 +67,8 @@ pub(super) fn json(checked: &[Checked]) -> String {
         .map(|m| {
             let found: Vec<Value> =
                 m.found.iter().map(|f| json!({"level": word(f.level), "rule": f.rule, "message": f.message})).collect();
-            json!({"name": m.name, "path": m.path, "device_bytes": m.device.0, "allocated_bytes": m.allocated.0,
+            let took = |bytes: fn(&Took) -> Bytes| m.took.as_ref().map(|took| bytes(took).0);
+            json!({"name": m.name, "path": m.path, "device_bytes": took(|t| t.device), "allocated_bytes": took(|t| t.allocated),
                 "baseline_bytes": m.baseline.map(|b| b.0), "findings": found})
         })
         .collect();
@@ -70,7 +78,8 @@ pub(super) fn json(checked: &[Checked]) -> String {
     )
 }
 
-const RULES: [(&str, &str); 5] = [
+const RULES: [(&str, &str); 6] = [
+    ("not-estimated", "The model cannot be estimated"),
     ("does-not-fit", "The step does not fit on the card"),
     ("tight", "The step fits only if all goes as expected"),
     ("over-budget", "The step takes more than its budget"),
