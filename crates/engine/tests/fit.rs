@@ -74,3 +74,47 @@ fn images_and_sequences_grow_with_the_card() {
     let sequences = search("llama.ts_train", Axis::Sequence);
     assert!(sequences[0].largest < sequences[1].largest, "{sequences:?}");
 }
+
+/// The largest that fits by doubling and halving, each size run and replayed by itself.
+fn plainly(fits: &dyn Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, 1);
+    while fits(high) {
+        (low, high) = (high, high * 2);
+    }
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config { cases: 6, failure_persistence: None, ..Default::default() })]
+
+    /// Whatever is drawn, bracketed and remembered on the way from card to card: an answer is the last size that fits before one that
+    /// does not. Of large batches there may be several such, close together; a plain search ends at one of them too.
+    #[test]
+    fn a_search_ends_where_a_plain_one_may(
+        mib in proptest::collection::vec(2_000_u64..60_000, 3),
+        half in proptest::bool::ANY,
+        name in proptest::sample::select(vec!["lenet.ts_train", "resnet18.ts_train", "gru.ts_train"]),
+    ) {
+        let model = model(name);
+        let cards: Vec<Card> = mib.iter().map(|mib| Card::find(&format!("{mib}MiB")).unwrap()).collect();
+        let precision = if half { Precision::MixedFp16 } else { Precision::Fp32 };
+        let plan = Plan { precision, ..Plan::default() };
+        let plans = std::slice::from_ref(&plan);
+        let cells = fit::matrix(&model, &Binding::default(), plans, &cards, &Axis::Batch, &mut |_, _| {});
+        for (cell, card) in cells.unwrap().iter().zip(&cards).filter(|(cell, _)| !cell.ends) {
+            let verdict =
+                |n: u64| model.estimate_on(&batch(n), &plan, Some(card)).unwrap().fit.unwrap().verdict;
+            for (found, least) in [(cell.largest, Verdict::Tight), (cell.safe, Verdict::Fits)] {
+                let fits = |n: u64| verdict(n) >= least;
+                proptest::prop_assert!(found == 0 || fits(found), "{cell:?}");
+                proptest::prop_assert!(!fits(found + 1), "{cell:?}");
+                let plain = plainly(&fits);
+                proptest::prop_assert!(plain.abs_diff(found) * 20 <= plain.max(20), "{plain} {cell:?}");
+            }
+        }
+    }
+}

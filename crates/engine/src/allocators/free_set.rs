@@ -39,8 +39,10 @@ const LONGEST: usize = 64;
 /// Free chunks in ascending order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreeSet {
-    /// None of them is empty but a single one.
+    /// None of them is empty.
     runs: Vec<Vec<Key>>,
+    /// The last key of each, side by side: which run a key belongs to is looked up at every change.
+    lasts: Vec<Key>,
 }
 
 /// Where a key is, until the set changes.
@@ -53,12 +55,8 @@ pub(super) struct Place {
 impl FreeSet {
     /// Where a key is or would be. That may be the end of the last run.
     fn place(&self, key: Key) -> Place {
-        let last = self.runs.len().saturating_sub(1);
-        let run = if last == 0 {
-            0
-        } else {
-            self.runs.partition_point(|run| run.last().is_some_and(|k| *k < key)).min(last)
-        };
+        let end = self.lasts.len().saturating_sub(1);
+        let run = if end == 0 { 0 } else { self.lasts.partition_point(|last| *last < key).min(end) };
         Place { run, at: self.runs.get(run).map_or(0, |keys| keys.partition_point(|k| *k < key)) }
     }
 
@@ -72,8 +70,12 @@ impl FreeSet {
     pub(super) fn take(&mut self, place: Place) {
         let Some(keys) = self.runs.get_mut(place.run).filter(|keys| place.at < keys.len()) else { return };
         keys.remove(place.at);
-        if keys.is_empty() && self.runs.len() > 1 {
-            self.runs.remove(place.run);
+        match keys.last() {
+            Some(last) => self.lasts[place.run] = *last,
+            None => {
+                self.runs.remove(place.run);
+                self.lasts.remove(place.run);
+            }
         }
     }
 
@@ -101,6 +103,7 @@ impl FreeSet {
             to += 1;
         }
         keys[to] = key;
+        self.lasts[run] = keys[keys.len() - 1];
     }
 
     /// Adds a chunk that is not in the set.
@@ -109,12 +112,15 @@ impl FreeSet {
         let Some(keys) = self.runs.get_mut(run) else {
             let mut keys = Vec::with_capacity(LONGEST);
             keys.push(key);
-            return self.runs.push(keys);
+            self.runs.push(keys);
+            return self.lasts.push(key);
         };
         keys.insert(at, key);
+        self.lasts[run] = keys[keys.len() - 1];
         if keys.len() == LONGEST {
             let mut upper = Vec::with_capacity(LONGEST);
             upper.extend(keys.drain(LONGEST / 2..));
+            self.lasts.insert(run, keys[keys.len() - 1]);
             self.runs.insert(run + 1, upper);
         }
     }
@@ -147,7 +153,7 @@ impl FreeSet {
 
     /// The largest chunk, the highest of equals.
     pub(super) fn last(&self) -> Option<&Key> {
-        self.runs.last()?.last()
+        self.lasts.last()
     }
 
     /// All chunks.
@@ -200,6 +206,7 @@ mod tests {
                 }
                 prop_assert!(set.iter().eq(&tree));
                 prop_assert_eq!(set.last(), tree.last());
+                prop_assert!(set.lasts.iter().eq(set.runs.iter().filter_map(|run| run.last())));
             }
         }
     }

@@ -67,7 +67,7 @@ pub(crate) fn alike(capability: (u32, u32)) -> (u32, u32) {
         let since = [VOLTA, AMPERE, cublas::HOPPER].map(|first| card >= first);
         (since, cublas::is_large(card), heuristics::has_fast_tf32(card))
     };
-    let known = [VOLTA, AMPERE, ADA, cublas::HOPPER, BLACKWELL];
+    let known = [(0, 0), VOLTA, AMPERE, ADA, cublas::HOPPER, BLACKWELL];
     known.into_iter().find(|card| traits(*card) == traits(capability)).unwrap_or(capability)
 }
 
