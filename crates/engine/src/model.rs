@@ -149,7 +149,8 @@ impl Model {
         let on = card.unwrap_or(&unknown);
         let context = on.context(plan);
         let open = placement::open(&step.timeline, plan.framework, &plan.allocator, card.map(|c| &c.device));
-        replayed.hold(&open, &context::total(&context), on.slack(plan).with(step.timeline.spread));
+        let slack = on.slack(plan).with(step.timeline.spread);
+        replayed.hold(&open, &context::total(&context), slack, card.map(|c| &c.device));
         let fit = card.map(|card| placement::place(&step.timeline, plan, card, &open));
         let mut layers = rows(&mut step);
         if let Some(whole) = &run.whole {

@@ -4,7 +4,7 @@
 //! the driver hold on top of that is added afterwards.
 
 use crate::allocators::Replay;
-use crate::devices::context::ContextItem;
+use crate::devices::{Device, context::ContextItem};
 use crate::range::{self, Slack};
 use crate::{Breakdown, Category, Event, EventKind, LiveTensor, Peak, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
@@ -21,12 +21,13 @@ pub(crate) struct AtPeak {
 
 impl AtPeak {
     /// Adds what the allocator and the driver hold beyond tensors. Segments may be held longest at another moment than tensors
-    /// are; what counts is that they were.
-    pub(crate) fn hold(&mut self, open: &Replay, context: &ContextItem, slack: Slack) {
+    /// are; what counts is that they were. A kernel on trial has no more than there is on the `card`.
+    pub(crate) fn hold(&mut self, open: &Replay, context: &ContextItem, slack: Slack, card: Option<&Device>) {
         let peak = &mut self.peak;
         peak.reserved = open.peak_reserved.usage.reserved.max(peak.allocated);
         peak.device = peak.reserved + context.expected;
-        let search = open.peak_search.usage.reserved;
+        let room = card.map_or(Bytes(u64::MAX), |card| card.usable().saturating_sub(context.high));
+        let search = open.peak_search.usage.reserved.min(room);
         let ends = range::device(peak.allocated, peak.reserved, search, context, slack);
         (peak.device_low, peak.device_high) = (ends.low.min(peak.device), ends.high.max(peak.device));
         self.breakdown.allocator = peak.reserved - peak.allocated;
