@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch==2.15.0", "timm==1.0.31", "bitsandbytes==0.50.2"]
+# dependencies = ["torch==2.15.0", "timm==1.0.31", "bitsandbytes==0.50.2", "keras==3.15.1"]
 # ///
 """What one optimizer step allocates on a GPU, as PyTorch itself decides it: state and temporaries, event by event.
 
@@ -21,6 +21,7 @@ import os
 import sys
 import weakref
 
+os.environ["KERAS_BACKEND"] = "torch"
 os.environ["TIMM_FOREACH_CHUNK_SIZE"] = "0"  # chunks depend on the card's L2 cache; the rule is the whole list
 
 import torch
@@ -74,6 +75,27 @@ class Recorder(TorchDispatchMode):
         return out
 
 
+class Ftrl:
+    """Keras' rule on its PyTorch backend: PyTorch has none. Weight decay is Keras' own, in place before the step."""
+
+    def __init__(self, parameters, foreach=False, weight_decay=0.0):
+        import keras
+        with keras.device("cuda"):
+            self.rule = keras.optimizers.Ftrl(weight_decay=weight_decay or None)
+            self.parameters = parameters
+            self.variables = [keras.Variable(p, dtype=str(p.dtype).split(".")[1]) for p in parameters]
+            self.rule.build(self.variables)
+        slots = zip(self.rule._accumulators, self.rule._linears)
+        self.state = {p: {"accumulator": a.value, "linear": b.value} for p, (a, b) in zip(parameters, slots)}
+
+    @torch.no_grad()
+    def step(self):
+        import keras
+        with keras.device("cuda"):
+            for p, variable in zip(self.parameters, self.variables):
+                self.rule.update_step(p.grad, variable, 0.001)
+
+
 def optimizers():
     """(name, constructor, accepted implementations, what .item() answers)."""
     from bitsandbytes.optim import Adam8bit, AdamW8bit
@@ -102,6 +124,7 @@ def optimizers():
     yield "adafactor", o.Adafactor, {}, two, 100.0
     yield "adam8bit", Adam8bit, {}, ("fused",), 100.0
     yield "adamw8bit", AdamW8bit, {}, ("fused",), 100.0
+    yield "ftrl", Ftrl, {}, ("loop",), 100.0
     yield "muon", None, {}, two, 100.0
 
 

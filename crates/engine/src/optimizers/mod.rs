@@ -19,6 +19,7 @@ mod adam;
 mod adam8bit;
 mod adamax;
 mod asgd;
+mod ftrl;
 mod lamb;
 mod lars;
 mod lion;
@@ -42,6 +43,7 @@ pub static ALL: &[&[&dyn Optimizer]] = &[
     adam8bit::ALL,
     adamax::ALL,
     asgd::ALL,
+    ftrl::ALL,
     lamb::ALL,
     lars::ALL,
     lion::ALL,

@@ -43,6 +43,7 @@ pub fn script(
         "adagrad" => ("Adagrad", json!({})),
         "adadelta" => ("Adadelta", json!({})),
         "adamax" => ("Adamax", json!({})),
+        "ftrl" => ("Ftrl", json!({})),
         "nadam" => ("Nadam", json!({})),
         "lion" => ("Lion", json!({})),
         "lamb" => ("Lamb", json!({})),

@@ -21,6 +21,7 @@ impl Update<'_> {
             ("rmsprop-centered", [velocity, average]) => {
                 self.rmsprop(gradient, *velocity, None, Some(*average))
             }
+            ("ftrl", [accumulator, linear]) => self.ftrl(gradient, *accumulator, *linear),
             ("adafactor", _) => self.adafactor(gradient, &slots),
             ("nadam", [m, v]) => self.nadam(gradient, *m, *v),
             ("lamb", [m, v]) => self.lamb(gradient, *m, *v),
@@ -177,6 +178,35 @@ impl Update<'_> {
         self.mix_into(delta, square);
         let scaled = self.flow.scaled("Mul", by);
         self.add(self.variable, scaled);
+    }
+
+    /// `variable = (clip(linear) - linear) / (accumulator^½ / α + 2 λ)`; both slots are read before and after they change.
+    fn ftrl(&mut self, gradient: Wire, accumulator: u32, linear: u32) {
+        let gradient = self.dense(gradient);
+        let value = self.read(self.variable);
+        let shrunk = self.flow.scaled("Mul", value);
+        let used = self.flow.binary("AddV2", gradient, shrunk);
+        let old = self.read(accumulator);
+        let square = self.flow.scaled("Square", gradient);
+        let new = self.flow.binary("AddV2", old, square);
+        let after = self.flow.scaled("Pow", new);
+        let old = self.read(accumulator);
+        let before = self.flow.scaled("Pow", old);
+        let difference = self.flow.binary("Sub", after, before);
+        let scaled = self.flow.scaled("RealDiv", difference);
+        let value = self.read(self.variable);
+        let product = self.flow.binary("Mul", scaled, value);
+        let by = self.flow.binary("Sub", used, product);
+        self.add(linear, by);
+        let scaled = self.flow.scaled("RealDiv", after);
+        let quadratic = self.flow.shifted("AddV2", scaled);
+        let value = self.read(linear);
+        let clipped = self.flow.clipped(value);
+        let value = self.read(linear);
+        let difference = self.flow.binary("Sub", clipped, value);
+        let new_value = self.flow.binary("RealDiv", difference, quadratic);
+        self.assign(self.variable, new_value);
+        self.assign(accumulator, new);
     }
 
     fn lion(&mut self, gradient: Wire, m: u32) {
