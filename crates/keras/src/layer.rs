@@ -9,7 +9,7 @@ use crate::policy::Policy;
 use crate::run::Run;
 use crate::spec::Spec;
 use crate::torch::Torch;
-use memfit_graph::kernels::TfLowering;
+use memfit_graph::kernels::{TfLowering, Wire};
 use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, TensorType, Type, Variable};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ pub trait Cell {
     /// Elements of each state.
     fn states(&self) -> Vec<u64>;
 
-    /// Elements that one step keeps for backward: each state, its function, and what a gate makes.
+    /// Elements that one step on cuDNN keeps for backward: each state, its function, and what a gate makes.
     fn kept(&self) -> u64 {
         self.states().iter().fold(0, |n, d| n.saturating_add(d.saturating_mul(4)))
     }
@@ -155,6 +155,38 @@ pub trait Cell {
     fn is_default(&self) -> bool {
         false
     }
+
+    /// What is drawn once for all steps, for inputs of this shape.
+    fn draw(&self, _: &mut Run<'_, '_>, _input: &[u64]) -> Drawn {
+        Drawn::default()
+    }
+
+    /// Runs one step; gives its output, then its new states.
+    fn step(&self, run: &mut Run<'_, '_>, now: &Step<'_>) -> Vec<Wire>;
+}
+
+/// Dropout's masks of a recurrence, which are the same in every step.
+#[derive(Clone, Debug, Default)]
+pub struct Drawn {
+    /// Of the input.
+    pub input: Vec<Wire>,
+    /// Of the state.
+    pub state: Vec<Wire>,
+    /// Of the cells that the cell is made of.
+    pub cells: Vec<Drawn>,
+}
+
+/// What a cell's step works on.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'s> {
+    /// Its input.
+    pub x: Wire,
+    /// What the step before gave.
+    pub states: &'s [Wire],
+    /// What the cell drew for all steps.
+    pub drawn: &'s Drawn,
+    /// The cell's first variable among the layer's.
+    pub first: usize,
 }
 
 /// A layer as its file configures it.

@@ -13,8 +13,10 @@ mod lowering;
 mod nn;
 mod recurrence;
 mod shape;
+mod turns;
 
 pub use lowering::{Compute, Source, TfLowering};
+pub use turns::{Loop, PARALLEL, Turn};
 
 use crate::DType;
 
@@ -109,6 +111,8 @@ pub struct Kernel {
     pub layer: u32,
     /// Set by whoever builds the graph.
     pub stage: Stage,
+    /// The step of a loop that it belongs to.
+    pub turn: Option<Turn>,
 }
 
 /// A resource that outlives the step.
@@ -136,6 +140,10 @@ pub struct Flow {
     pub layer: u32,
     /// The stage of kernels that are made now.
     pub stage: Stage,
+    /// The step of a loop that kernels which are made now belong to.
+    turn: Option<Turn>,
+    /// Loops over time.
+    loops: Vec<Loop>,
 }
 
 impl Flow {
@@ -160,15 +168,19 @@ impl Flow {
         gradient: Option<Gradient>,
     ) -> Wire {
         let kernel = u32::try_from(self.kernels.len()).unwrap_or(u32::MAX);
+        let turn = self.turn;
+        self.turn.iter_mut().for_each(|turn| turn.place += 1);
         self.kernels.push(Kernel {
             name,
             inputs: inputs.to_vec(),
             outputs,
             effect,
-            after: Vec::new(),
+            // What reads nothing starts with the step.
+            after: turn.filter(|_| inputs.is_empty()).map(|turn| turn.start()).into_iter().collect(),
             gradient,
             layer: self.layer,
             stage: self.stage,
+            turn,
         });
         Wire { kernel, output: 0 }
     }

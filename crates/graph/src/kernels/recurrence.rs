@@ -1,35 +1,141 @@
-//! A recurrence over time as one kernel: cuDNN's, or a `While` with its stacked intermediates.
+//! Recurrences over time: cuDNN's kernel, and the lists that a `While` keeps its steps in.
 //!
-//! Its gradient reads the sequence, the weights, the result and what forward kept for each step
-//! (cudnn_rnn_grad.py, `_cudnn_rnn_backward_v3`; while_v2.py accumulates what the body's gradient reads).
+//! cuDNN's gradient reads the sequence, the weights, the result and what forward kept for each step (cudnn_rnn_grad.py,
+//! `_cudnn_rnn_backward_v3`). A list has a tensor of its own for each step: putting a sequence into one copies it, as does taking it out
+//! again (core/kernels/list_kernels.h, `TensorListFromTensor`, `TensorListStack`); each is the other's gradient (list_ops.py).
 
 use super::build::{incoming, new};
-use super::{Flow, Kernel, Wire};
+use super::{Flow, Kernel, Made, Place, Wire};
+use std::collections::BTreeSet;
 
 fn gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
-    let Some(dy) = incoming(grads).or_else(|| grads.iter().flatten().next().copied()) else {
+    let given = grads.iter().flatten().copied();
+    if given.clone().next().is_none() {
         return vec![None; kernel.inputs.len()];
-    };
-    let kept = flow.output(y, 1);
-    let reads = [&kernel.inputs[..], &[y, kept, dy]].concat();
+    }
+    let outputs = (0..).zip(&kernel.outputs).map(|(output, _)| flow.output(y, output));
+    let reads: Vec<Wire> = kernel.inputs.iter().copied().chain(outputs).chain(given).collect();
     let made = kernel.inputs.iter().map(|w| new(flow.shape(*w), flow.dtype(*w))).collect();
     let name = if kernel.name == "While" { "WhileGrad" } else { "CudnnRNNBackpropV3" };
     let first = flow.push(name, &reads, made, None);
     (0..).zip(&kernel.inputs).map(|(i, _)| Some(flow.output(first, i))).collect()
 }
 
+fn from_list_gradient(
+    flow: &mut Flow,
+    kernel: &Kernel,
+    _: Wire,
+    grads: &[Option<Wire>],
+) -> Vec<Option<Wire>> {
+    let Some(dy) = incoming(grads) else { return vec![None; kernel.inputs.len()] };
+    // Steps that are not told apart are one tensor, which has the axis of time still.
+    let first = kernel.inputs.first().map(|x| flow.shape(*x).to_vec()).unwrap_or_default();
+    let is_block = first.len() == flow.shape(dy).len();
+    let early = first.first().copied().filter(|_| is_block).unwrap_or(0);
+    flow.to_list(dy, early).into_iter().map(Some).collect()
+}
+
+/// What no step gave is zero, without a tensor of its own.
+fn to_list_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let given: Vec<Wire> = grads.iter().flatten().copied().collect();
+    let (Some(x), false) = (kernel.inputs.first().copied(), given.is_empty()) else { return vec![None] };
+    let (shape, dtype) = (flow.shape(x).to_vec(), flow.dtype(x));
+    vec![Some(flow.make("TensorListStack", &given, &shape, dtype, None))]
+}
+
+/// The parts lie in the whole's buffer; their gradients are put one after the other.
+fn unpack_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let part = |flow: &mut Flow, (output, grad): (u32, &Option<Wire>)| {
+        let (shape, dtype) = (kernel.outputs[output as usize].shape.clone(), flow.dtype(y));
+        grad.unwrap_or_else(|| flow.zeros(&shape, dtype))
+    };
+    let parts: Vec<Wire> = (0..).zip(grads).map(|pair| part(flow, pair)).collect();
+    vec![flow.stack(&parts)]
+}
+
+fn pass(_: &mut Flow, _: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    vec![incoming(grads)]
+}
+
 impl Flow {
-    /// Runs `x` (time first) through weights; gives the result for each step, with `kept` elements for backward beside it.
+    /// Runs a recurrence as one kernel: gives tensors of these shapes and, as the last output, `kept` elements for backward.
     pub fn recurrence(
         &mut self,
         name: &'static str,
-        x: Wire,
-        weights: &[Wire],
-        shape: &[u64],
+        inputs: &[Wire],
+        shapes: &[Vec<u64>],
         kept: &[u64],
     ) -> Wire {
-        let inputs = [&[x], weights].concat();
-        let dtype = self.dtype(x);
-        self.push(name, &inputs, vec![new(shape, dtype), new(kept, dtype)], Some(gradient))
+        let dtype = inputs.first().map_or(crate::DType::Float32, |x| self.dtype(*x));
+        let made =
+            shapes.iter().map(|shape| &shape[..]).chain([kept]).map(|shape| new(shape, dtype)).collect();
+        self.push(name, inputs, made, Some(gradient))
+    }
+
+    /// A sequence as a list: a tensor for each index of the first axis, of which the first `early` are left together.
+    pub fn to_list(&mut self, x: Wire, early: u64) -> Vec<Wire> {
+        let shape = self.shape(x).to_vec();
+        let (Some((steps, one)), dtype) = (shape.split_first(), self.dtype(x)) else { return Vec::new() };
+        let block = (early > 0).then(|| new(&[&[early], one].concat(), dtype));
+        let items = (early..*steps).map(|_| new(one, dtype));
+        let made: Vec<Made> = block.into_iter().chain(items).collect();
+        let count = made.len();
+        let first = self.push("TensorListFromTensor", &[x], made, Some(to_list_gradient));
+        (0..).take(count).map(|output| self.output(first, output)).collect()
+    }
+
+    /// The tensors of a list, in the order of their indices, as one of this shape.
+    pub fn from_list(&mut self, list: &[Wire], shape: &[u64]) -> Wire {
+        let dtype = list.first().map_or(crate::DType::Float32, |x| self.dtype(*x));
+        self.make("TensorListStack", list, shape, dtype, Some(from_list_gradient))
+    }
+
+    /// A tensor of a list, which stays where it is.
+    pub fn item(&mut self, x: Wire) -> Wire {
+        let made = Made { place: Place::Alias, ..self.made(x).clone() };
+        self.push("TensorListGetItem", &[x], vec![made], Some(pass))
+    }
+
+    /// The parts of a tensor along its first axis, in its own buffer.
+    pub fn unstack(&mut self, x: Wire) -> Vec<Wire> {
+        let shape = self.shape(x).to_vec();
+        let (Some((steps, one)), dtype) = (shape.split_first(), self.dtype(x)) else { return Vec::new() };
+        let part = |_| Made { shape: one.to_vec(), dtype, place: Place::Alias };
+        let parts = (0..*steps).map(part).collect();
+        let first = self.push("Unpack", &[x], parts, Some(unpack_gradient));
+        (0..).zip(0..*steps).map(|(output, _)| self.output(first, output)).collect()
+    }
+
+    /// Bytes that a step of a loop keeps for its gradient: what kernels `from..` made and their gradients read.
+    pub fn kept_for_backward(&mut self, from: usize) -> u64 {
+        let (to, turn) = (self.kernels.len(), self.turn.take());
+        let mut kept = BTreeSet::new();
+        for at in from..to {
+            let kernel = self.kernels[at].clone();
+            let Some(gradient) = kernel.gradient else { continue };
+            let y = Wire { kernel: u32::try_from(at).unwrap_or(u32::MAX), output: 0 };
+            let grads: Vec<Option<Wire>> =
+                kernel.outputs.iter().map(|made| Some(self.constant(&made.shape, made.dtype))).collect();
+            let start = self.kernels.len();
+            gradient(self, &kernel, y, &grads);
+            let read = self.kernels.get(start..).unwrap_or_default().iter().flat_map(|k| &k.inputs);
+            kept.extend(read.copied());
+            self.kernels.truncate(to);
+        }
+        self.turn = turn;
+        let of_step = |wire: &Wire| (from..to).contains(&(wire.kernel as usize));
+        let storage = |mut wire: Wire| loop {
+            match (self.made(wire).place, self.kernel(wire).inputs.first()) {
+                (Place::Alias, Some(x)) if of_step(&wire) => wire = *x,
+                _ => break wire,
+            }
+        };
+        let own: BTreeSet<Wire> = kept.into_iter().filter(of_step).map(storage).filter(of_step).collect();
+        let bytes = |wire: &Wire| {
+            let made = self.made(*wire);
+            let is_own = matches!(made.place, Place::New | Place::Reuse);
+            if is_own { made.dtype.size_of(made.elements()).0 } else { 0 }
+        };
+        own.iter().map(bytes).fold(0, u64::saturating_add)
     }
 }

@@ -3,11 +3,14 @@
 //! keras/src/layers/rnn/conv_lstm.py: an LSTM whose products are convolutions; the recurrent one pads so that the state keeps its size.
 
 use super::LayerSpec;
+use super::gates::{masked, masks};
+use super::recurrence::{Body, Recurrence};
 use crate::activation::Activation;
-use crate::layer::{Call, Keras, Layer, Weight};
+use crate::layer::{Call, Drawn, Keras, Layer, Weight};
 use crate::run::Run;
 use crate::spatial::Window;
 use crate::spec::{self, Spec};
+use memfit_graph::kernels::Wire;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -43,6 +46,9 @@ pub struct ConvLstm {
     /// Whether states stay from batch to batch.
     #[serde(default)]
     pub stateful: bool,
+    /// Whether it runs from the end.
+    #[serde(default)]
+    pub go_backwards: bool,
 }
 
 /// How they are found.
@@ -52,7 +58,61 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
     build: |s| super::windowed(s, |layer: &mut ConvLstm| &mut layer.window),
 }];
 
+/// Those of an LSTM.
+const GATES: usize = 4;
+
 impl ConvLstm {
+    /// One step (`ConvLSTMCell.call`): each gate has convolutions of its own, whose kernels are cut in every step.
+    fn step(&self, run: &mut Run<'_, '_>, x: Wire, [h, c]: [Wire; 2], drawn: &Drawn) -> Option<Vec<Wire>> {
+        let (state, axes) = (run.shape(h).to_vec(), self.window.axes);
+        let name = if axes == 3 { "Conv3D" } else { "Conv2D" };
+        let parts = |run: &mut Run<'_, '_>, k: usize| {
+            let x = run.weight(k);
+            let mut shape = run.shape(x).to_vec();
+            shape.last_mut().into_iter().for_each(|d| *d = self.filters);
+            let first = run.split(x, &vec![shape; GATES]);
+            (0..).zip(0..GATES).map(|(output, _)| run.output(first, output)).collect::<Vec<_>>()
+        };
+        let inputs: Vec<Wire> = (0..GATES).map(|gate| masked(run, x, &drawn.input, gate)).collect();
+        let states: Vec<Wire> = (0..GATES).map(|gate| masked(run, h, &drawn.state, gate)).collect();
+        let (kernels, recurrent) = (parts(run, 0), parts(run, 1));
+        let biases = if self.use_bias { parts(run, 2) } else { Vec::new() };
+        let mut of_x = Vec::new();
+        for (gate, (x, kernel)) in inputs.into_iter().zip(kernels).enumerate() {
+            let mut y = run.convolution(name, x, kernel, &state);
+            if let Some(bias) = biases.get(gate) {
+                let mut shape = vec![1; state.len()];
+                let at = self.window.data_format.channel_axis(shape.len());
+                shape.get_mut(at).into_iter().for_each(|d| *d = self.filters);
+                let bias = run.view("Reshape", *bias, &shape);
+                y = run.binary("AddV2", y, bias);
+            }
+            of_x.push(y);
+        }
+        let of_h: Vec<Wire> = states
+            .into_iter()
+            .zip(recurrent)
+            .map(|(h, kernel)| run.convolution(name, h, kernel, &state))
+            .collect();
+        let [i, f, candidate, o] = of_x[..] else { return None };
+        let sum =
+            |run: &mut Run<'_, '_>, x: Wire, gate: usize| Some(run.binary("AddV2", x, *of_h.get(gate)?));
+        let i = sum(run, i, 0)?;
+        let i = run.activate(&self.recurrent_activation, i);
+        let f = sum(run, f, 1)?;
+        let f = run.activate(&self.recurrent_activation, f);
+        let carried = run.binary("Mul", f, c);
+        let candidate = sum(run, candidate, 2)?;
+        let candidate = run.activate(&self.activation, candidate);
+        let added = run.binary("Mul", i, candidate);
+        let c = run.binary("AddV2", carried, added);
+        let o = sum(run, o, 3)?;
+        let o = run.activate(&self.recurrent_activation, o);
+        let shown = run.activate(&self.activation, c);
+        let h = run.binary("Mul", o, shown);
+        Some(vec![h, h, c])
+    }
+
     /// One step's input, and the dims of a state.
     fn state(&self, inputs: &[Spec]) -> Result<(Spec, Vec<Dim>), OpError> {
         let x = spec::input_of_rank(inputs, 0, self.window.axes + 3)?;
@@ -101,28 +161,36 @@ impl Layer for ConvLstm {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        // One `While` over time; each step keeps its gates, both states and their functions.
         let x = run.x(0);
-        let weights: Vec<_> = (0..run.weights()).map(|k| run.weight(k)).collect();
-        let shape = run.in_shape(0).to_vec();
-        let steps = shape.get(1).copied().unwrap_or(1);
-        let out = run.out_shape(0).to_vec();
-        let one: Vec<u64> = if self.return_sequences {
-            [&out[..1], out.get(2..).unwrap_or_default()].concat()
-        } else {
-            out.clone()
+        let shape = run.shape(x).to_vec();
+        let input: Vec<u64> = shape.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, d)| *d).collect();
+        let mut state = run.out_shape(0).to_vec();
+        if self.return_sequences && state.len() > 1 {
+            state.remove(1);
+        }
+        let drawn = Drawn {
+            input: masks(run, &input, self.dropout, GATES),
+            state: masks(run, &state, self.recurrent_dropout, GATES),
+            cells: Vec::new(),
         };
-        let mut kept = [&[steps][..], &one].concat();
-        kept.last_mut().into_iter().for_each(|d| *d = d.saturating_mul(8));
-        let turned = run.moved("Transpose", x, &shape);
-        let y = run.recurrence("While", turned, &weights, &[&[steps][..], &one].concat(), &kept);
-        let y = run.moved(if self.return_sequences { "Transpose" } else { "StridedSlice" }, y, &out);
-        run.finish(y);
-        for j in 1..run.output_count() {
-            if run.wants(j) {
-                let shape = run.out_shape(j);
-                let state = run.moved("StridedSlice", y, shape);
-                run.bind(j, state);
+        let recurrence = Recurrence {
+            sequences: self.return_sequences,
+            backwards: self.go_backwards,
+            time_major: false,
+            mask: run.call.arguments.tensor(2, "mask").filter(|i| *i < run.tensors()).map(|i| run.raw(i)),
+            zeros: false,
+        };
+        let step = |run: &mut Run<'_, '_>, x, states: &[Wire]| match *states {
+            [h, c] => self.step(run, x, [h, c], &drawn).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let states = [state.clone(), state];
+        let Some(made) = recurrence.stepped(run, x, &states, &Body::While(&step)) else {
+            return run.not_modelled();
+        };
+        for (j, wire) in made.into_iter().enumerate() {
+            if j == 0 || run.wants(j) {
+                run.bind(j, wire);
             }
         }
     }

@@ -58,6 +58,7 @@ pub mod spectrogram;
 pub mod time_distributed;
 pub mod zero_padding;
 
+mod gates;
 mod projected;
 mod quantized;
 mod recurrence;

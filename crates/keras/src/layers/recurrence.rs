@@ -1,64 +1,219 @@
-//! What LSTM, GRU, SimpleRNN and RNN run under TensorFlow.
+//! What LSTM, GRU, SimpleRNN, RNN and ConvLSTM run under TensorFlow.
 //!
 //! keras/src/backend/tensorflow/rnn.py (3.15): LSTM and GRU run on cuDNN where their configuration is the default (`cudnn_ok`): the
 //! sequence is turned time first, the weights become one vector, and the kernel keeps a reserve space whose size cuDNN does
-//! not document; counted are the gates and states of each step. Everything else is a `While` over time, whose gradient
-//! needs every step's gates and states, stacked.
+//! not document; counted are the gates and states of each step. Everything else is a `While` over time, whose steps are written out
+//! here ([`memfit_graph::kernels::Turn`]), or the same steps one after the other in the graph (`unroll`).
 
 use crate::run::Run;
-use memfit_graph::kernels::Wire;
+use memfit_graph::DType;
+use memfit_graph::kernels::{PARALLEL, Wire};
 
-/// A recurrence over time.
+/// Steps of a loop that are written out: as many as run side by side and half as many again. Those before them are one kernel that
+/// keeps what they would.
+const WRITTEN: u64 = PARALLEL as u64 * 3 / 2;
+
+/// Steps that are written out where the graph is as large as this already.
+const FEW: u64 = 2;
+const LARGE: usize = 1 << 18;
+
+/// More steps than these are not unrolled here, but taken for a loop.
+const UNROLLED: u64 = 512;
+
+/// How a sequence is run through.
 pub(super) struct Recurrence {
-    /// Elements of an output.
-    pub(super) units: u64,
-    /// Elements that one step keeps for backward: gates, states, their functions.
-    pub(super) kept: u64,
-    /// Whether cuDNN's kernel runs it.
-    pub(super) fused: bool,
     /// Whether every step's output is given.
     pub(super) sequences: bool,
     /// Whether it runs from the end.
     pub(super) backwards: bool,
     /// Whether time comes before the batch.
     pub(super) time_major: bool,
+    /// Which positions count: `[batch, time]`.
+    pub(super) mask: Option<Wire>,
+    /// Whether the output of those that don't is zero, rather than the one before.
+    pub(super) zeros: bool,
+}
+
+/// One step: from its input and the states to its output and the new states.
+pub(super) type Step<'s> = dyn Fn(&mut Run<'_, '_>, Wire, &[Wire]) -> Vec<Wire> + 's;
+
+/// How steps follow each other.
+pub(super) enum Body<'s> {
+    /// In a loop.
+    While(&'s Step<'s>),
+    /// One after the other.
+    Unrolled(&'s Step<'s>),
 }
 
 impl Recurrence {
-    /// Runs it; gives the output, and the last state.
-    pub(super) fn run(&self, run: &mut Run<'_, '_>, x: Wire, weights: &[Wire]) -> (Wire, Wire) {
-        let shape = run.shape(x).to_vec();
-        let size = |i: usize| shape.get(i).copied().unwrap_or(1);
-        let (batch, steps) = if self.time_major { (size(1), size(0)) } else { (size(0), size(1)) };
-        let features = shape.iter().skip(2).fold(1, |n: u64, d| n.saturating_mul(*d));
+    /// The sequence with time first, from the end where it is run from there.
+    fn turned(&self, run: &mut Run<'_, '_>, x: Wire) -> Wire {
+        let mut shape = run.shape(x).to_vec();
         let mut x = x;
-        if !self.time_major {
-            x = run.moved("Transpose", x, &[steps, batch, features]);
+        if !self.time_major && shape.len() > 1 {
+            shape.swap(0, 1);
+            x = run.moved("Transpose", x, &shape);
         }
-        if self.backwards {
-            x = run.moved("ReverseV2", x, &[steps, batch, features]);
+        if self.backwards { run.moved("ReverseV2", x, &shape) } else { x }
+    }
+
+    /// The result for each step, time first, as the layer gives it.
+    fn given(&self, run: &mut Run<'_, '_>, y: Wire) -> Wire {
+        let mut shape = run.shape(y).to_vec();
+        if self.time_major || shape.len() < 2 {
+            return y;
         }
-        let mut weights = weights.to_vec();
-        if self.fused {
-            let mut total = 0_u64;
-            let mut flat = Vec::new();
-            for weight in weights {
-                let elements = run.made(weight).elements();
-                total = total.saturating_add(elements);
-                let shape = run.shape(weight).to_vec();
-                let turned = if shape.len() > 1 { run.moved("Transpose", weight, &shape) } else { weight };
-                flat.push(run.view("Reshape", turned, &[elements]));
+        shape.swap(0, 1);
+        run.moved("Transpose", y, &shape)
+    }
+
+    /// Runs it on cuDNN's kernel; gives the output, and the last state.
+    pub(super) fn fused(
+        &self,
+        run: &mut Run<'_, '_>,
+        x: Wire,
+        weights: &[Wire],
+        [units, kept]: [u64; 2],
+    ) -> [Wire; 2] {
+        let x = self.turned(run, x);
+        let shape = run.shape(x).to_vec();
+        let [steps, batch] = [0, 1].map(|i| shape.get(i).copied().unwrap_or(1));
+        let mut total = 0_u64;
+        let mut flat = Vec::new();
+        for weight in weights {
+            let elements = run.made(*weight).elements();
+            total = total.saturating_add(elements);
+            let shape = run.shape(*weight).to_vec();
+            let turned = if shape.len() > 1 { run.moved("Transpose", *weight, &shape) } else { *weight };
+            flat.push(run.view("Reshape", turned, &[elements]));
+        }
+        let weights = run.concat(&flat, &[total]);
+        let made = vec![steps, batch, units];
+        let y = run.recurrence("CudnnRNNV3", &[x, weights], &[made], &[steps, batch, kept]);
+        let last = run.moved("StridedSlice", y, &[batch, units]);
+        [if self.sequences { self.given(run, y) } else { last }, last]
+    }
+
+    /// Runs it step by step from states of these shapes; gives the output, then the last states.
+    pub(super) fn stepped(
+        &self,
+        run: &mut Run<'_, '_>,
+        x: Wire,
+        states: &[Vec<u64>],
+        body: &Body<'_>,
+    ) -> Option<Vec<Wire>> {
+        let x = self.turned(run, x);
+        let mask = self.mask.map(|mask| {
+            let shape = [run.shape(mask), &[1]].concat();
+            let mask = run.view("ExpandDims", mask, &shape);
+            self.turned(run, mask)
+        });
+        let dtype = run.dtype(x);
+        let mut states: Vec<Wire> = states.iter().map(|shape| run.zeros(shape, dtype)).collect();
+        let steps = run.shape(x).first().copied().unwrap_or(0);
+        let y = match body {
+            Body::Unrolled(step) if steps <= UNROLLED => {
+                let mut outputs = Vec::new();
+                let masks = mask.map(|mask| run.unstack(mask)).unwrap_or_default();
+                for (turn, x) in run.unstack(x).into_iter().enumerate() {
+                    let made = step(run, x, &states);
+                    let made = self.masked(run, made, masks.get(turn).copied(), &states, outputs.last());
+                    let (output, new) = made.split_first()?;
+                    states = new.to_vec();
+                    outputs.push(*output);
+                }
+                let stacked = if self.sequences { run.stack(&outputs)? } else { *outputs.last()? };
+                if self.sequences { self.given(run, stacked) } else { stacked }
             }
-            weights = vec![run.concat(&flat, &[total])];
+            Body::While(step) | Body::Unrolled(step) => {
+                let outputs = self.in_loop(run, x, mask, &mut states, step)?;
+                let last = *outputs.last()?;
+                let one = run.shape(last).to_vec();
+                if self.sequences {
+                    let stacked = run.from_list(&outputs, &[&[steps][..], &one].concat());
+                    self.given(run, stacked)
+                } else {
+                    // A list of one.
+                    let stacked = run.from_list(&[last], &[&[1][..], &one].concat());
+                    run.row(stacked)
+                }
+            }
+        };
+        Some([y].into_iter().chain(states).collect())
+    }
+
+    /// What a step gives where its position counts, and what was there before where it does not (`compute_masked_output`).
+    fn masked(
+        &self,
+        run: &mut Run<'_, '_>,
+        made: Vec<Wire>,
+        mask: Option<Wire>,
+        states: &[Wire],
+        before: Option<&Wire>,
+    ) -> Vec<Wire> {
+        let Some(mask) = mask else { return made };
+        let before = before.copied().filter(|_| !self.zeros);
+        let old = [before].into_iter().chain(states.iter().map(|state| Some(*state)));
+        let mut choose = |(new, old): (Wire, Option<Wire>)| {
+            let (shape, dtype) = (run.shape(new).to_vec(), run.dtype(new));
+            let tiled = run.make("Tile", &[mask], &shape, DType::Bool, None);
+            let old = old.unwrap_or_else(|| run.zeros(&shape, dtype));
+            run.choose(tiled, new, old)
+        };
+        made.into_iter().zip(old).map(&mut choose).collect()
+    }
+
+    /// Runs the steps of a `While`; gives each one's output.
+    fn in_loop(
+        &self,
+        run: &mut Run<'_, '_>,
+        x: Wire,
+        mask: Option<Wire>,
+        states: &mut Vec<Wire>,
+        step: &Step<'_>,
+    ) -> Option<Vec<Wire>> {
+        let steps = run.shape(x).first().copied().unwrap_or(0);
+        let written = if run.kernels.len() < LARGE { WRITTEN } else { FEW };
+        let early = steps.saturating_sub(written);
+        let mut list = run.to_list(x, early);
+        let mut masks = mask.map(|mask| run.to_list(mask, early)).unwrap_or_default();
+        let mut after = list.first()?.kernel;
+        let mut outputs = Vec::new();
+        let mut block = None;
+        if early > 0 {
+            let x = list.remove(0);
+            masks.drain(..masks.len().min(1));
+            let own: Vec<Vec<u64>> = states.iter().map(|w| run.shape(*w).to_vec()).collect();
+            let all = [&[early][..], own.first()?].concat();
+            let weights = (0..run.weights()).map(|k| run.raw_weight(k)).collect::<Vec<_>>();
+            let inputs: Vec<Wire> = [x].into_iter().chain(weights).collect();
+            let shapes: Vec<Vec<u64>> = [all].into_iter().chain(own).collect();
+            let made = run.recurrence("While", &inputs, &shapes, &[0]);
+            outputs.push(made);
+            *states = (1..).take(states.len()).map(|output| run.output(made, output)).collect();
+            block = Some(made);
         }
-        let name = if self.fused { "CudnnRNNV3" } else { "While" };
-        let (made, kept) = ([steps, batch, self.units], [steps, batch, self.kept]);
-        let y = run.recurrence(name, x, &weights, &made, &kept);
-        let last = run.moved("StridedSlice", y, &[batch, self.units]);
-        if !self.sequences {
-            return (last, last);
+        let number = run.begin_loop(u32::try_from(list.len()).ok()?);
+        for (turn, x) in (0..).zip(list) {
+            let from = run.kernels.len();
+            after = run.begin_step(number, turn, after);
+            let x = run.item(x);
+            let made = step(run, x, states);
+            let mask = masks.get(turn as usize).map(|mask| run.item(*mask));
+            // The block's outputs are one tensor, so that the first step after it has none before.
+            let made = self.masked(run, made, mask, states, outputs.last().filter(|_| turn > 0));
+            let (output, new) = made.split_first()?;
+            outputs.push(*output);
+            *states = new.to_vec();
+            if let (Some(block), 1) = (block, turn) {
+                // Now that a step is there: as many bytes for each of those before.
+                let kept = run.kept_for_backward(from).saturating_mul(early);
+                let size = run.dtype(block).size_of(1).0.max(1);
+                let last = run.kernels.get_mut(block.kernel as usize).and_then(|k| k.outputs.last_mut());
+                last.into_iter().for_each(|made| made.shape = vec![kept / size]);
+            }
         }
-        let y = if self.time_major { y } else { run.moved("Transpose", y, &[batch, steps, self.units]) };
-        (y, last)
+        run.end_step();
+        Some(outputs)
     }
 }

@@ -6,10 +6,12 @@
 use super::LayerSpec;
 use super::rnn::{around, step_outputs};
 use crate::activation::Activation;
-use crate::layer::{Call, Cell, Keras, Layer, Weight};
+use crate::layer::{Call, Cell, Drawn, Keras, Layer, Step, Weight};
 use crate::reader::{Source, boxed};
+use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::OpError;
+use memfit_graph::kernels::Wire;
 use serde::Deserialize;
 
 /// Which recurrence it is.
@@ -100,22 +102,23 @@ pub const SPECS: &[LayerSpec] = &[
     },
 ];
 
+impl RecurrentCell {
+    /// Whether a GRU's reset gate comes after the product. Keras 2 files from before `reset_after` have no such key, and meant false.
+    pub(super) fn resets_after(&self, keras: Keras) -> bool {
+        self.reset_after.unwrap_or(keras == Keras::V3 || self.cudnn_only)
+    }
+}
+
 impl Layer for RecurrentCell {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
         let features = spec::number(spec::input(inputs, 0)?.last()?)?;
-        let gates = match self.gates {
-            Gates::Simple => 1,
-            Gates::Gru => 3,
-            Gates::Lstm => 4,
-        };
-        let width = spec::times(self.units, gates)?;
+        let width = spec::times(self.units, self.count() as u64)?;
         let mut weights = vec![
             call.weight("kernel", [features, width]),
             call.weight("recurrent_kernel", [self.units, width]),
         ];
         if self.use_bias {
-            // Keras 2 files from before `reset_after` have no such key, and meant false.
-            let after = self.reset_after.unwrap_or(call.facts.keras == Keras::V3 || self.cudnn_only);
+            let after = self.resets_after(call.facts.keras);
             let bias = match (self.gates, after) {
                 _ if self.cudnn_only => vec![spec::times(width, 2)?],
                 (Gates::Gru, true) => vec![2, width],
@@ -153,5 +156,13 @@ impl Cell for RecurrentCell {
         let functions =
             self.activation == Activation::Tanh && self.recurrent_activation == Activation::Sigmoid;
         gates && functions && self.use_bias && self.recurrent_dropout == 0.0
+    }
+
+    fn draw(&self, run: &mut Run<'_, '_>, input: &[u64]) -> Drawn {
+        self.drawn(run, input)
+    }
+
+    fn step(&self, run: &mut Run<'_, '_>, now: &Step<'_>) -> Vec<Wire> {
+        self.stepped(run, now)
     }
 }

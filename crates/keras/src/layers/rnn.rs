@@ -4,11 +4,14 @@
 //! framework's rule for recurrences stands once; each cell has a file of its own.
 
 use super::LayerSpec;
-use crate::layer::{Call, Cell, Configured, Facts, Layer, Weight};
+use super::recurrence::{Body, Recurrence};
+use crate::arguments::Arguments;
+use crate::layer::{Call, Cell, Configured, Drawn, Facts, Layer, Step, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
-use memfit_graph::{Dim, OpError};
+use memfit_graph::kernels::Wire;
+use memfit_graph::{Dim, OpError, Shape};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -47,6 +50,15 @@ pub struct RnnOptions {
     /// Whether masked steps give zeros.
     #[serde(default)]
     pub zero_output_for_mask: bool,
+    /// Whether LSTM and GRU may run on cuDNN: `"auto"`, true or false (Keras 3).
+    #[serde(default)]
+    pub use_cudnn: Option<serde_json::Value>,
+}
+
+impl RnnOptions {
+    fn use_cudnn(&self) -> bool {
+        self.use_cudnn != Some(serde_json::Value::Bool(false))
+    }
 }
 
 /// Cells one above the other.
@@ -83,7 +95,7 @@ pub(super) fn around(
 }
 
 /// What a cell is called on at each step.
-fn step(x: &Spec, time: usize) -> Spec {
+fn one_step(x: &Spec, time: usize) -> Spec {
     let dims = x.dims().iter().enumerate().filter(|(i, _)| *i != time);
     x.with(dims.map(|(_, d)| d.clone()).collect::<Vec<_>>())
 }
@@ -97,7 +109,7 @@ impl Rnn {
 impl Layer for Rnn {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
         let x = spec::input_from_rank(inputs, 0, 3)?;
-        let mut weights = self.cell.weights(call.arguments, &[step(x, self.time())])?;
+        let mut weights = self.cell.weights(call.arguments, &[one_step(x, self.time())])?;
         if self.options.stateful
             && let Some(cell) = self.cell.layer.cell()
         {
@@ -126,23 +138,43 @@ impl Layer for Rnn {
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let x = run.x(0);
         let Some(cell) = self.cell.layer.cell() else { return run.not_modelled() };
-        let stateful = if self.options.stateful { cell.states().len() } else { 0 };
-        let weights: Vec<_> = (0..run.weights().saturating_sub(stateful)).map(|k| run.weight(k)).collect();
-        let recurrence = super::recurrence::Recurrence {
-            units: cell.output(),
-            kept: cell.kept(),
-            fused: self.can_fuse && cell.is_default() && !self.options.unroll,
+        let recurrence = Recurrence {
             sequences: self.options.return_sequences,
             backwards: self.options.go_backwards,
             time_major: self.options.time_major,
+            mask: run.call.arguments.tensor(2, "mask").filter(|i| *i < run.tensors()).map(|i| run.raw(i)),
+            zeros: self.options.zero_output_for_mask,
         };
-        let (y, last) = recurrence.run(run, x, &weights);
-        run.finish(y);
-        for (j, size) in (1..).zip(cell.states()) {
-            if run.wants(j) {
-                let rows = run.out_shape(j).to_vec();
-                let state = if size == cell.output() { last } else { run.moved("StridedSlice", last, &rows) };
-                run.bind(j, state);
+        if self.can_fuse && cell.is_default() && !self.options.unroll && self.options.use_cudnn() {
+            let stateful = if self.options.stateful { cell.states().len() } else { 0 };
+            let weights: Vec<_> =
+                (0..run.weights().saturating_sub(stateful)).map(|k| run.weight(k)).collect();
+            let [y, last] = recurrence.fused(run, x, &weights, [cell.output(), cell.kept()]);
+            run.finish(y);
+            for (j, size) in (1..).zip(cell.states()) {
+                if run.wants(j) {
+                    let rows = run.out_shape(j).to_vec();
+                    let state =
+                        if size == cell.output() { last } else { run.moved("StridedSlice", last, &rows) };
+                    run.bind(j, state);
+                }
+            }
+            return;
+        }
+        let shape = run.shape(x).to_vec();
+        let batch = shape.get(1 - self.time()).copied().unwrap_or(1);
+        let input: Vec<u64> =
+            shape.iter().enumerate().filter(|(i, _)| *i != self.time()).map(|(_, d)| *d).collect();
+        let states: Vec<Vec<u64>> = cell.states().into_iter().map(|size| vec![batch, size]).collect();
+        let drawn = cell.draw(run, &input);
+        let step = |run: &mut Run<'_, '_>, x, states: &[_]| {
+            cell.step(run, &Step { x, states, drawn: &drawn, first: 0 })
+        };
+        let body = if self.options.unroll { Body::Unrolled(&step) } else { Body::While(&step) };
+        let Some(made) = recurrence.stepped(run, x, &states, &body) else { return run.not_modelled() };
+        for (j, wire) in made.into_iter().enumerate() {
+            if j == 0 || run.wants(j) {
+                run.bind(j, wire);
             }
         }
     }
@@ -175,6 +207,34 @@ impl Cell for StackedCells {
 
     fn states(&self) -> Vec<u64> {
         self.cells.iter().filter_map(|c| c.layer.cell()).flat_map(Cell::states).collect()
+    }
+
+    fn draw(&self, run: &mut Run<'_, '_>, input: &[u64]) -> Drawn {
+        let mut input = input.to_vec();
+        let mut drawn = Drawn::default();
+        for cell in self.cells.iter().filter_map(|c| c.layer.cell()) {
+            drawn.cells.push(cell.draw(run, &input));
+            input.last_mut().into_iter().for_each(|d| *d = cell.output());
+        }
+        drawn
+    }
+
+    fn step(&self, run: &mut Run<'_, '_>, now: &Step<'_>) -> Vec<Wire> {
+        let Step { mut x, mut states, mut first, .. } = *now;
+        let mut new = Vec::new();
+        for (configured, drawn) in self.cells.iter().zip(&now.drawn.cells) {
+            let Some(cell) = configured.layer.cell() else { break };
+            let spec = Spec::new(Shape::from(run.shape(x)), run.dtype(x));
+            let weights = configured.own_weights(&Arguments::plain(1), &[spec]).map_or(0, |w| w.len());
+            let (own, others) = states.split_at_checked(cell.states().len()).unwrap_or((states, &[]));
+            let made = cell.step(run, &Step { x, states: own, drawn, first });
+            let Some((output, its)) = made.split_first() else { break };
+            x = *output;
+            new.extend(its);
+            states = others;
+            first += weights;
+        }
+        [x].into_iter().chain(new).collect()
     }
 }
 

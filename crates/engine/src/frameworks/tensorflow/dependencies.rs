@@ -34,14 +34,20 @@ pub(super) struct Waits {
     pub(super) readers: Vec<Vec<u32>>,
     /// How many others it waits for.
     pub(super) number: Vec<u32>,
+    /// The kernels that were gone through.
+    pub(super) needed: Vec<u32>,
 }
 
 impl Waits {
     /// What these kernels wait for.
     pub(super) fn of(flow: &Flow, kernels: impl Iterator<Item = u32>) -> Waits {
-        let mut waits =
-            Waits { readers: vec![Vec::new(); flow.kernels.len()], number: vec![0; flow.kernels.len()] };
+        let mut waits = Waits {
+            readers: vec![Vec::new(); flow.kernels.len()],
+            number: vec![0; flow.kernels.len()],
+            needed: Vec::new(),
+        };
         for at in kernels {
+            waits.needed.push(at);
             let mut from: Vec<u32> = reads(&flow.kernels[at as usize]).collect();
             from.sort_unstable();
             from.dedup();

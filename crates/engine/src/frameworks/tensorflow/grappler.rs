@@ -7,9 +7,11 @@
 //! first. So it depends on names, which Keras makes by counting: with Adam the walk begins at the first moment of the
 //! variable for which `Mul_{4k+3}` is the last string. What it reaches first is put last, and runs first.
 //! TensorFlow 2.21; checked against the partition graphs of traced steps.
+//! Of a loop's body there is one copy in the graph, so all steps' copies of a kernel stand where the first step's stands.
 
-use super::dependencies::{Waits, has_effect, reads};
+use super::dependencies::{has_effect, reads};
 use super::{Effect, Flow, Wire};
+use std::collections::BTreeMap;
 
 /// Where a kernel stands in the graph: of several that become ready together the last one runs first.
 pub(super) struct Positions(Vec<u32>);
@@ -17,13 +19,18 @@ pub(super) struct Positions(Vec<u32>);
 impl Positions {
     /// The order in which the kernels were made: the graph optimizers are off.
     pub(super) fn as_made(flow: &Flow) -> Positions {
-        Positions((0..).take(flow.kernels.len()).collect())
+        Positions(Bodies::of(flow).first)
     }
 
     /// The order after grappler. `roots` are the kernels from which the walk begins, in its order; `kept` and all other effects
     /// follow.
     pub(super) fn optimized(flow: &Flow, needed: &[bool], roots: &[u32], kept: &[Wire]) -> Positions {
-        sorted(flow, needed, &walked(flow, roots, kept))
+        let bodies = Bodies::of(flow);
+        let mut positions = sorted(flow, needed, &walked(flow, &bodies, roots, kept), &bodies);
+        for at in 0..positions.len() {
+            positions[at] = positions[bodies.first[at] as usize];
+        }
+        Positions(positions)
     }
 
     /// Where a kernel stands.
@@ -32,18 +39,59 @@ impl Positions {
     }
 }
 
+/// Which copies of a loop's kernels are one in the graph.
+struct Bodies {
+    /// By kernel, the copy of the step that runs first.
+    first: Vec<u32>,
+    /// By that copy, the one of the step after it, which reads what the step before it made.
+    second: BTreeMap<u32, u32>,
+}
+
+impl Bodies {
+    fn of(flow: &Flow) -> Bodies {
+        let mut copies: BTreeMap<(u32, u64), Vec<(u32, u32)>> = BTreeMap::new();
+        for (at, kernel) in (0..).zip(&flow.kernels) {
+            if let Some(turn) = kernel.turn {
+                copies.entry((turn.of, turn.place)).or_default().push((turn.step, at));
+            }
+        }
+        let mut bodies = Bodies { first: (0..).take(flow.kernels.len()).collect(), second: BTreeMap::new() };
+        for (_, mut copies) in copies {
+            copies.sort_unstable();
+            let Some((_, first)) = copies.first().copied() else { continue };
+            copies.iter().for_each(|(_, at)| bodies.first[*at as usize] = first);
+            bodies.second.extend(copies.get(1).map(|(_, second)| (first, *second)));
+        }
+        bodies
+    }
+
+    /// What a kernel reads in the graph: at the place of what a step takes from the one before, what the first step begins with too.
+    fn reads(&self, flow: &Flow, at: u32) -> Vec<u32> {
+        let first = |at: u32| reads(&flow.kernels[at as usize]).map(|from| self.first[from as usize]);
+        let begins = first(at);
+        let Some(second) = self.second.get(&at) else { return begins.collect() };
+        let (begins, carried): (Vec<u32>, Vec<u32>) = (begins.collect(), first(*second).collect());
+        let both = |i| {
+            let (a, b) = (begins.get(i).copied(), carried.get(i).copied());
+            a.into_iter().chain(b.filter(|b| Some(*b) != a))
+        };
+        (0..begins.len().max(carried.len())).flat_map(both).collect()
+    }
+}
+
 /// All that must run, what the walk met last first.
-fn walked(flow: &Flow, roots: &[u32], kept: &[Wire]) -> Vec<u32> {
+fn walked(flow: &Flow, bodies: &Bodies, roots: &[u32], kept: &[Wire]) -> Vec<u32> {
     let effects = (0..).zip(&flow.kernels).filter(|(_, kernel)| has_effect(kernel)).map(|(i, _)| i);
     // The stack is emptied from its end.
     let mut stack: Vec<u32> = kept.iter().map(|wire| wire.kernel).chain(effects).collect();
     stack.extend(roots.iter().rev());
+    stack.iter_mut().for_each(|at| *at = bodies.first[*at as usize]);
     let mut met = vec![false; flow.kernels.len()];
     let mut order = Vec::new();
     while let Some(at) = stack.pop() {
         if !std::mem::replace(&mut met[at as usize], true) {
             order.push(at);
-            stack.extend(reads(&flow.kernels[at as usize]));
+            stack.extend(bodies.reads(flow, at));
         }
     }
     order.reverse();
@@ -51,10 +99,19 @@ fn walked(flow: &Flow, roots: &[u32], kept: &[Wire]) -> Vec<u32> {
 }
 
 /// By kernel, its place after a topological sort that begins with this order (Kahn's algorithm, first in, first out).
-fn sorted(flow: &Flow, needed: &[bool], order: &[u32]) -> Positions {
-    let Waits { readers, number: mut waiting } =
-        Waits::of(flow, order.iter().copied().filter(|at| needed[*at as usize]));
-    let mut queue: Vec<u32> = order.iter().copied().filter(|at| waiting[*at as usize] == 0).collect();
+fn sorted(flow: &Flow, needed: &[bool], order: &[u32], bodies: &Bodies) -> Vec<u32> {
+    let mut waiting = vec![0_u32; flow.kernels.len()];
+    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
+    let order = || order.iter().copied().filter(|at| needed[*at as usize]);
+    for at in order() {
+        let mut from: Vec<u32> =
+            reads(&flow.kernels[at as usize]).map(|from| bodies.first[from as usize]).collect();
+        from.sort_unstable();
+        from.dedup();
+        waiting[at as usize] = u32::try_from(from.len()).unwrap_or(u32::MAX);
+        from.into_iter().for_each(|from| readers[from as usize].push(at));
+    }
+    let mut queue: Vec<u32> = order().filter(|at| waiting[*at as usize] == 0).collect();
     // A variable is read one level below its handle.
     queue.sort_by_key(|at| matches!(flow.kernels[*at as usize].effect, Effect::Read(_)));
     let mut next = 0;
@@ -70,7 +127,7 @@ fn sorted(flow: &Flow, needed: &[bool], order: &[u32]) -> Positions {
     }
     let mut positions = vec![u32::MAX; flow.kernels.len()];
     (0..).zip(queue).for_each(|(i, kernel)| positions[kernel as usize] = i);
-    Positions(positions)
+    positions
 }
 
 /// Puts updates into the order in which the walk begins at them: by the names of the kernels that Keras makes for the `k`-th

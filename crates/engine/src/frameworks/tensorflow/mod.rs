@@ -15,6 +15,7 @@ mod optimizers;
 mod schedule;
 mod setup;
 mod tape;
+mod turns;
 mod update;
 mod xla;
 
@@ -23,7 +24,7 @@ use self::schedule::Schedule;
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
 use crate::order::sorted_by_key;
 use crate::{Category, Mode, Plan, Structure, replay};
-use memfit_graph::kernels::{Effect, Flow, Place, Source, Stage, Wire};
+use memfit_graph::kernels::{Effect, Flow, PARALLEL, Place, Source, Stage, Wire};
 use memfit_graph::{Graph, Inferred, Problem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -119,7 +120,9 @@ pub(crate) fn run(
         let (order, holds) = eager::order(&builder, &kept, &gradients);
         memory::play(&builder, &order, &kept, &holds, &gradients)
     } else {
-        let schedule = Schedule::new(&builder.flow, &kept, plan.grappler.then_some(&*roots));
+        // A loop that XLA compiled runs one step after the other.
+        let parallel = if plan.xla { 1 } else { PARALLEL };
+        let schedule = Schedule::new(&builder.flow, &kept, plan.grappler.then_some(&*roots), parallel);
         let play = |shuffle| memory::play(&builder, &schedule.order(shuffle), &kept, &[], &gradients);
         // One program under XLA has an order of its own.
         let shuffles = (0..schedule::SHUFFLES).map(Some).filter(|_| !plan.xla && plan.mode == Mode::Train);

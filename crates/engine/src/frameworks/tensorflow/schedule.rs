@@ -12,6 +12,7 @@
 
 use super::dependencies::{Waits, needed};
 use super::grappler::Positions;
+use super::turns::Steps;
 use super::{Effect, Flow, Place, Wire};
 use memfit_graph::kernels::Kernel;
 use std::collections::VecDeque;
@@ -25,11 +26,13 @@ pub(super) struct Schedule<'a> {
     /// Those that need nothing.
     first: Vec<u32>,
     waits: Waits,
+    /// How many steps of a loop run side by side.
+    parallel: u32,
 }
 
 impl<'a> Schedule<'a> {
     /// Grappler's walk begins at `roots`; without them the graph is as it was made.
-    pub(super) fn new(flow: &'a Flow, kept: &[Wire], roots: Option<&[u32]>) -> Schedule<'a> {
+    pub(super) fn new(flow: &'a Flow, kept: &[Wire], roots: Option<&[u32]>, parallel: u32) -> Schedule<'a> {
         let needed = needed(flow, kept);
         let positions = match roots {
             Some(roots) => Positions::optimized(flow, &needed, roots, kept),
@@ -39,7 +42,7 @@ impl<'a> Schedule<'a> {
         let mut waits = Waits::of(flow, kernels());
         waits.readers.iter_mut().for_each(|list| list.sort_by_key(|reader| positions.of(*reader)));
         let first = kernels().filter(|at| waits.number[*at as usize] == 0).collect();
-        Schedule { flow, first, waits }
+        Schedule { flow, first, waits, parallel }
     }
 
     /// The kernels in the order in which they run. What needs nothing is started in the order of this shuffle, which is the same
@@ -55,21 +58,17 @@ impl<'a> Schedule<'a> {
         let mut pool = VecDeque::from(first);
         let mut waiting = self.waits.number.clone();
         let mut order = Vec::new();
+        let mut steps = Steps::new(flow, &self.waits.needed, self.parallel);
         while let Some(next) = pool.pop_front() {
             let mut inline = VecDeque::from([next]);
             while let Some(at) = inline.pop_front() {
                 order.push(at);
                 let (mut current, mut others) = (None, Vec::new());
-                for reader in &self.waits.readers[at as usize] {
-                    let left = &mut waiting[*reader as usize];
-                    *left -= 1;
-                    if *left > 0 {
-                        continue;
-                    }
-                    if is_cheap(&flow.kernels[*reader as usize]) {
-                        inline.push_back(*reader);
+                for reader in self.ready_after(at, &mut waiting, &mut steps) {
+                    if is_cheap(&flow.kernels[reader as usize]) {
+                        inline.push_back(reader);
                     } else {
-                        others.extend(current.replace(*reader));
+                        others.extend(current.replace(reader));
                     }
                 }
                 if inline.is_empty() {
@@ -91,18 +90,27 @@ impl Schedule<'_> {
     pub(super) fn order_on_gpu(&self) -> Vec<u32> {
         let mut waiting = self.waits.number.clone();
         let mut order = self.first.clone();
+        let mut steps = Steps::new(self.flow, &self.waits.needed, self.parallel);
         let mut next = 0;
         while let Some(at) = order.get(next).copied() {
             next += 1;
-            for reader in &self.waits.readers[at as usize] {
-                let left = &mut waiting[*reader as usize];
-                *left -= 1;
-                if *left == 0 {
-                    order.push(*reader);
-                }
-            }
+            order.extend(self.ready_after(at, &mut waiting, &mut steps));
         }
         order
+    }
+
+    /// What is ready once this kernel has run, in the order of the graph.
+    fn ready_after(&self, at: u32, waiting: &mut [u32], steps: &mut Steps<'_>) -> Vec<u32> {
+        let mut ready = Vec::new();
+        for reader in &self.waits.readers[at as usize] {
+            let left = &mut waiting[*reader as usize];
+            *left -= 1;
+            if *left == 0 {
+                ready.extend(steps.admit(*reader));
+            }
+        }
+        ready.extend(steps.end(at));
+        ready
     }
 }
 
@@ -137,7 +145,7 @@ mod tests {
             flow.effect("AssignSubVariableOp", &[root], Vec::new(), Effect::Update(variable), None);
             chains.push((squared.kernel, root.kernel));
         }
-        let schedule = Schedule::new(&flow, &[], None);
+        let schedule = Schedule::new(&flow, &[], None, 1);
         let turns = |order: Vec<u32>| {
             let at = |kernel: u32| order.iter().position(|other| *other == kernel).unwrap();
             // Whether one chain's second kernel runs before the other's first.

@@ -6,7 +6,10 @@
 //! executor runs what becomes ready together.
 
 use super::{Effect, Flow, Wire};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The last place of the sums where several gradients of one kernel's outputs meet.
+const SUMS: u64 = 255;
 
 /// Adds the gradient kernels of a loss; gives the gradient of each trainable variable that it depends on.
 pub(super) fn gradients(flow: &mut Flow, loss: Wire) -> BTreeMap<u32, Wire> {
@@ -26,8 +29,10 @@ pub(super) fn gradients(flow: &mut Flow, loss: Wire) -> BTreeMap<u32, Wire> {
         let mut incoming = Vec::with_capacity(kernel.outputs.len());
         for output in 0..u32::try_from(kernel.outputs.len()).unwrap_or(0) {
             let met = pending.remove(&Wire { output, ..y }).unwrap_or_default();
+            flow.begin_gradient(&kernel, SUMS - u64::from(output).min(SUMS), met.first().copied());
             incoming.push(if met.len() > 1 { flow.add_n(&met) } else { met.first().copied() });
         }
+        flow.begin_gradient(&kernel, 0, incoming.iter().flatten().next().copied());
         if let Effect::Read(variable) = kernel.effect {
             found.entry(variable).or_default().extend(incoming.iter().flatten());
             continue;
@@ -51,13 +56,15 @@ pub(super) fn gradients(flow: &mut Flow, loss: Wire) -> BTreeMap<u32, Wire> {
     }
     debug_assert!(flow.kernels.len() >= forward);
     flow.layer = layer;
+    flow.end_step();
     found.into_iter().filter_map(|(variable, met)| Some((variable, total(flow, variable, &met)?))).collect()
 }
 
 /// The sum of a variable's gradients. Rows of a table are put one after the other, or made dense where another gradient is
 /// (`AggregateIndexedSlicesGradients`, indexed_slices_util.py).
 fn total(flow: &mut Flow, variable: u32, met: &[Wire]) -> Option<Wire> {
-    let [first, _, ..] = met else { return met.first().copied() };
+    let met = &without_steps(flow, variable, met);
+    let [first, _, ..] = &met[..] else { return met.first().copied() };
     let of = flow.variables[variable as usize].clone();
     let is_dense = |flow: &Flow, wire: &Wire| flow.shape(*wire) == of.shape;
     if met.iter().all(|wire| !is_dense(flow, wire)) {
@@ -75,6 +82,18 @@ fn total(flow: &mut Flow, variable: u32, met: &[Wire]) -> Option<Wire> {
         })
         .collect();
     flow.add_n(&dense)
+}
+
+/// The gradients that several steps of a loop found are one, their sum.
+fn without_steps(flow: &mut Flow, variable: u32, met: &[Wire]) -> Vec<Wire> {
+    let of = |flow: &Flow, wire: &Wire| flow.kernel(*wire).turn.map(|turn| turn.of);
+    let (steps, mut others): (Vec<Wire>, Vec<Wire>) = met.iter().partition(|wire| of(flow, wire).is_some());
+    let loops: BTreeSet<Option<u32>> = steps.iter().map(|wire| of(flow, wire)).collect();
+    for one in loops {
+        let of_one: Vec<Wire> = steps.iter().copied().filter(|wire| of(flow, wire) == one).collect();
+        others.extend(flow.sum_of_steps(variable, &of_one));
+    }
+    others
 }
 
 /// By kernel, whether a trainable variable reaches it through kernels that have gradients.
