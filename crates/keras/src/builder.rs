@@ -1,12 +1,13 @@
 //! The graph in the making: inputs, layer calls, and variables that shared layers share.
 
-use crate::arguments::Arguments;
-use crate::layer::{Configured, LayerCall};
+use crate::arguments::{Argument, Arguments};
+use crate::layer::{Configured, Facts, LayerCall};
+use crate::mask::{self, Mask};
 use crate::options::Options;
 use crate::spec::Spec;
 use crate::{LayerSummary, Recorded};
 use memfit_graph::{DType, Dim, Graph, OpError, Problem, Role, Shape, TensorId, Type};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A file may ask for at most this many layer calls: nested models that call each other twice multiply.
@@ -18,6 +19,8 @@ pub(crate) struct Flow {
     pub(crate) id: TensorId,
     /// Not known behind a layer that has a problem.
     pub(crate) spec: Option<Spec>,
+    /// Which of its positions count.
+    pub(crate) mask: Option<Mask>,
 }
 
 /// A layer of the file with the variables that its first call made.
@@ -52,6 +55,8 @@ pub(crate) struct Builder<'o> {
     /// Custom layers whose parameters nobody gave, by path and class.
     pub(crate) uncounted: Vec<(String, String)>,
     names: HashSet<Arc<str>>,
+    /// Masks by what they are computed of.
+    masks: HashMap<TensorId, TensorId>,
     is_full: bool,
 }
 
@@ -64,6 +69,7 @@ impl<'o> Builder<'o> {
             summaries: Vec::new(),
             uncounted: Vec::new(),
             names: HashSet::new(),
+            masks: HashMap::new(),
             is_full: false,
         }
     }
@@ -84,7 +90,7 @@ impl<'o> Builder<'o> {
         let name = self.unique(name.to_owned());
         let id = self.graph.add_tensor(name, Type::tensor(spec.dtype, spec.shape.clone()), Role::Input);
         self.graph.inputs.push(id);
-        Flow { id, spec: Some(spec) }
+        Flow { id, spec: Some(spec), mask: None }
     }
 
     /// Something is wrong at `path`.
@@ -95,7 +101,7 @@ impl<'o> Builder<'o> {
     }
 
     /// Calls a layer. What is wrong becomes a problem, and the outputs are then not known.
-    pub(crate) fn call(&mut self, layer: &mut Layered, request: Request<'_>) -> Vec<Flow> {
+    pub(crate) fn call(&mut self, layer: &mut Layered, mut request: Request<'_>) -> Vec<Flow> {
         if self.graph.nodes.len() >= MAX_CALLS {
             if !self.is_full {
                 self.is_full = true;
@@ -104,6 +110,8 @@ impl<'o> Builder<'o> {
             }
             return Vec::new();
         }
+        let masks: Vec<_> = request.tensors.iter().map(|t| (t.id, t.spec.clone(), t.mask.clone())).collect();
+        self.give_masks(&layer.configured.facts, &mut request);
         let call = layer.calls;
         layer.calls = layer.calls.saturating_add(1);
         let specs: Option<Vec<Spec>> = request.tensors.iter().map(|t| t.spec.clone()).collect();
@@ -121,7 +129,7 @@ impl<'o> Builder<'o> {
             let output = if j == 0 { String::new() } else { format!("/output_{j}") };
             let name = self.unique(format!("{}{call}{output}", request.path));
             let id = self.graph.add_tensor(name, declared, Role::Intermediate);
-            flows.push(Flow { id, spec });
+            flows.push(Flow { id, spec, mask: None });
         }
         if call == 0 {
             self.summaries.push(LayerSummary {
@@ -147,7 +155,43 @@ impl<'o> Builder<'o> {
             flows.iter().map(|f| Some(f.id)).collect(),
         );
         self.graph.nodes[node.index()].scope = request.path.into();
+        if let Some(Flow { spec: Some(spec), mask, .. }) = flows.first_mut() {
+            *mask = mask::given(&layer.configured, request.path, &masks, spec);
+        }
         flows
+    }
+
+    /// Gives a call the masks that ride on its tensors, where the layer takes them and the caller gave none.
+    fn give_masks(&mut self, facts: &Facts, request: &mut Request<'_>) {
+        for (name, tensor) in mask::taken(&facts.class, &request.arguments) {
+            let Some(mask) = request.tensors.get(tensor).and_then(|t| t.mask.clone()) else { continue };
+            let (layer, spec) = mask.layer(facts);
+            let id = match self.masks.get(&mask.of) {
+                Some(id) => *id,
+                None => {
+                    let tensor = self.unique(format!("{}/mask", mask.path));
+                    let id = self.graph.add_tensor(
+                        tensor.clone(),
+                        Type::tensor(spec.dtype, spec.shape.clone()),
+                        Role::Intermediate,
+                    );
+                    let call = LayerCall::new(
+                        layer,
+                        Arguments::plain(1),
+                        1,
+                        vec![mask.spec.clone()],
+                        vec![spec.clone()],
+                    );
+                    let node =
+                        self.graph.add_node(tensor, Arc::new(call), vec![Some(mask.of)], vec![Some(id)]);
+                    self.graph.nodes[node.index()].scope = mask.path.clone();
+                    self.masks.insert(mask.of, id);
+                    id
+                }
+            };
+            request.arguments.named.insert(name.into(), Argument::Tensor(request.tensors.len()));
+            request.tensors.push(Flow { id, spec: Some(spec), mask: None });
+        }
     }
 
     /// The outputs' types, and the variables at the first call; `None` where something is wrong.

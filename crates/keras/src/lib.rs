@@ -23,6 +23,7 @@ mod functional;
 mod hdf5;
 mod import;
 mod layer;
+mod mask;
 mod model;
 mod object;
 mod reader;

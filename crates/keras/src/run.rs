@@ -177,16 +177,26 @@ impl<'r, 'a> Run<'r, 'a> {
 
     /// Runs a layer that this one holds on these tensors, its variables being this one's from `first` on; gives its outputs.
     pub(crate) fn inner(&mut self, layer: &Configured, tensors: &[Wire], first: usize) -> Vec<Wire> {
-        let arguments = Arguments::plain(tensors.len());
+        self.inner_call(layer, &Arguments::plain(tensors.len()), tensors, first)
+    }
+
+    /// The same with arguments in which these tensors stand.
+    pub(crate) fn inner_call(
+        &mut self,
+        layer: &Configured,
+        arguments: &Arguments,
+        tensors: &[Wire],
+        first: usize,
+    ) -> Vec<Wire> {
         let specs: Vec<Spec> =
             tensors.iter().map(|w| Spec::new(Shape::from(self.shape(*w)), self.dtype(*w))).collect();
-        let weights = layer.own_weights(&arguments, &specs).map_or(0, |w| w.len());
+        let weights = layer.own_weights(arguments, &specs).map_or(0, |w| w.len());
         let made = |spec: &Spec| {
             let shape = spec.shape.upper()?;
             Some(Made { shape, dtype: spec.dtype, place: Place::New })
         };
         let outputs: Vec<Option<Made>> =
-            layer.outputs(&arguments, &specs).unwrap_or_default().iter().map(made).collect();
+            layer.outputs(arguments, &specs).unwrap_or_default().iter().map(made).collect();
         let at = |k: usize| self.tensors + first + k;
         let sources: Vec<Option<Source>> = tensors
             .iter()
@@ -198,7 +208,7 @@ impl<'r, 'a> Run<'r, 'a> {
             .map(|w| self.made(*w).clone())
             .chain((0..weights).filter_map(|k| self.in_made(at(k)).cloned()))
             .collect();
-        let call = Call { facts: &layer.facts, arguments: &arguments };
+        let call = Call { facts: &layer.facts, arguments };
         let compute = self.compute;
         let mut nested = TfLowering::new(self.lowering, &sources, &inputs, &outputs, &[], compute);
         layer.layer.tensorflow(&mut Run::new(&call, &mut nested, tensors.len()));

@@ -3,6 +3,7 @@
 //! keras/src/layers/rnn/bidirectional.py: a recurrence and one that runs from the end, merged by `merge_mode`.
 
 use super::LayerSpec;
+use crate::arguments::{Argument, Arguments};
 use crate::layer::{Call, Configured, Layer, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
@@ -94,9 +95,15 @@ impl Layer for Bidirectional {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let x = run.x(0);
-        let forward = run.inner(&self.forward, &[x], 0);
+        let mut tensors = vec![x];
+        let mut arguments = Arguments::plain(1);
+        if let Some(at) = run.call.arguments.tensor(2, "mask").filter(|i| *i < run.tensors()) {
+            tensors.push(run.raw(at));
+            arguments.named.insert("mask".into(), Argument::Tensor(1));
+        }
+        let forward = run.inner_call(&self.forward, &arguments, &tensors, 0);
         let second = run.weights() / 2;
-        let backward = run.inner(&self.backward, &[x], second);
+        let backward = run.inner_call(&self.backward, &arguments, &tensors, second);
         let (Some((y, states)), Some((z, others))) = (forward.split_first(), backward.split_first()) else {
             return run.not_modelled();
         };

@@ -10,7 +10,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::Spec;
 use crate::torch::Torch;
-use memfit_graph::OpError;
+use memfit_graph::{DType, OpError};
 
 /// A layer that keeps the shape and makes no variables.
 #[derive(Clone, Debug)]
@@ -84,6 +84,16 @@ impl Layer for Identity {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        if self.class == "Masking" {
+            // Positions all of whose features have the value are set to zero.
+            let x = run.x(0);
+            let mut rows = run.shape(x).to_vec();
+            rows.last_mut().into_iter().for_each(|d| *d = 1);
+            let differs = run.test("NotEqual", x);
+            let counts = run.make("Any", &[differs], &rows, DType::Bool, None);
+            let y = run.select(counts, x);
+            return run.finish(y);
+        }
         for i in 0..run.tensors() {
             let x = run.x(i);
             run.bind(i, x);

@@ -152,7 +152,10 @@ impl Layer for MultiHeadAttention {
         let key = at(2, "key").unwrap_or(value);
         let (x, width) = (run.x(query), if self.use_bias { 2 } else { 1 });
         let scored = run.call.arguments.flag("return_attention_scores") == Some(true);
-        let masked = run.tensors() > 3 || at(3, "attention_mask").is_some();
+        // Masks that ride on the tensors are left out here.
+        let riding = ["query_mask", "value_mask", "key_mask"];
+        let riding = riding.iter().filter(|name| run.call.arguments.named.contains_key(**name)).count();
+        let masked = run.tensors() > 3 + riding || at(6, "attention_mask").is_some();
         let quantized = run.call.facts.policy.quantization.is_some();
         if self.use_gate || x.rank() != 3 || scored || masked || quantized {
             return run.not_modelled();

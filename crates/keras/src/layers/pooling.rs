@@ -191,6 +191,22 @@ impl Layer for GlobalPooling {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape(0));
+        if let Some(mask) = run.call.arguments.tensor(1, "mask").filter(|i| *i < run.tensors()) {
+            // global_average_pooling1d.py: the mean of the positions that count.
+            let mask = run.raw(mask);
+            let mut rows = run.shape(mask).to_vec();
+            rows.insert(self.data_format.channel_axis(3).min(rows.len()), 1);
+            let mask = run.view("ExpandDims", mask, &rows);
+            let kept = run.select(mask, x);
+            let sum = run.reduce("Sum", kept, shape);
+            let dtype = run.dtype(x);
+            let counts = run.cast(mask, dtype);
+            let mut ones = shape.to_vec();
+            ones.last_mut().into_iter().for_each(|d| *d = 1);
+            let count = run.reduce("Sum", counts, &ones);
+            let y = run.binary("RealDiv", sum, count);
+            return run.finish(y);
+        }
         let y = match self.pool {
             Pool::Max => run.reduce("Max", x, shape),
             // `ops.mean` of half precision computes in float32 (backend/tensorflow/numpy.py).

@@ -133,19 +133,38 @@ impl Projected {
     }
 }
 
-/// What hides positions: the causal mask, a constant as long as sizes are, or the one that the layer is called with.
+/// What hides positions, for all heads: the mask that the layer is called with, those of query, value and key, and the causal mask, a
+/// constant as long as sizes are, joined (`_compute_attention_mask`).
 fn mask(run: &mut Run<'_, '_>, rows: u64, columns: u64) -> Option<Wire> {
-    let given = run.call.arguments.tensor(6, "attention_mask");
-    let is_causal = run.call.arguments.flag("use_causal_mask") == Some(true);
-    match given {
-        Some(i) if i < run.tensors() => {
-            let mask = run.x(i);
-            let shape = run.shape(mask).to_vec();
-            let (batch, length) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
-            let middle = run.made(mask).elements().checked_div(batch.saturating_mul(length)).unwrap_or(1);
-            let mask = run.cast(mask, DType::Bool);
-            Some(run.view("Reshape", mask, &[batch, 1, middle, length]))
-        }
-        _ => is_causal.then(|| run.constant(&[1, 1, rows, columns], DType::Bool)),
+    let given = |run: &mut Run<'_, '_>, position: usize, name: &str| {
+        let at = run.call.arguments.tensor(position, name).filter(|i| *i < run.tensors())?;
+        let mask = run.raw(at);
+        Some(run.cast(mask, DType::Bool))
+    };
+    let batch = |run: &Run<'_, '_>, mask: Wire| run.shape(mask).first().copied().unwrap_or(1);
+    let mut masks = Vec::new();
+    if let Some(mask) = given(run, 3, "query_mask") {
+        let shape = [batch(run, mask), rows, 1];
+        masks.push(run.view("ExpandDims", mask, &shape));
     }
+    for (position, name) in [(4, "value_mask"), (5, "key_mask")] {
+        if let Some(mask) = given(run, position, name) {
+            let shape = [batch(run, mask), 1, columns];
+            masks.push(run.view("ExpandDims", mask, &shape));
+        }
+    }
+    if run.call.arguments.flag("use_causal_mask") == Some(true) {
+        masks.push(run.constant(&[1, rows, columns], DType::Bool));
+    }
+    if let Some(mask) = given(run, 6, "attention_mask") {
+        let shape = run.shape(mask).to_vec();
+        let (batch, length) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
+        let middle = run.made(mask).elements().checked_div(batch.saturating_mul(length)).unwrap_or(1);
+        masks.push(run.view("Reshape", mask, &[batch, middle, length]));
+    }
+    let (first, others) = masks.split_first()?;
+    let joined = others.iter().fold(*first, |joined, mask| run.binary("LogicalAnd", joined, *mask));
+    let mut shape = run.shape(joined).to_vec();
+    shape.insert(1, 1);
+    Some(run.view("ExpandDims", joined, &shape))
 }

@@ -1,6 +1,7 @@
 //! Softmax. Keras 2 and 3.
 //!
-//! keras/src/layers/activations/softmax.py: over an axis, or over several with a `logsumexp`; a mask is added before.
+//! keras/src/layers/activations/softmax.py: over an axis, or over several with a `logsumexp`. Keras 3 sets what a mask hides to a large
+//! negative number before and to zero after; Keras 2 adds the number.
 
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
@@ -8,7 +9,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
-use memfit_graph::OpError;
+use memfit_graph::{DType, OpError};
 use serde::Deserialize;
 
 /// A softmax.
@@ -38,13 +39,23 @@ impl Layer for Softmax {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let mut x = run.x(0);
-        if run.tensors() > 1 {
-            // A mask hides positions before: `inputs + (1 - mask) * -1e9`.
-            let mask = run.x(1);
+        let mask = run.call.arguments.tensor(1, "mask").filter(|i| *i < run.tensors());
+        let mask = mask.map(|i| run.raw(i));
+        let Some(mask) = mask else {
+            let y = run.softmax(x);
+            return run.finish(y);
+        };
+        if !run.is_keras3() {
             let mask = run.cast_mask(mask, x);
             x = run.binary("AddV2", x, mask);
+            let y = run.softmax(x);
+            return run.finish(y);
         }
+        let is_bool = run.dtype(mask) == DType::Bool;
+        let mask = if is_bool { mask } else { run.test("Greater", mask) };
+        x = run.select(mask, x);
         let y = run.softmax(x);
+        let y = run.select(mask, y);
         run.finish(y);
     }
 }
