@@ -20,6 +20,7 @@ pub mod parallel;
 mod parameters;
 mod placement;
 mod plan;
+mod prepared;
 mod range;
 pub mod recompose;
 mod replay;

@@ -6,6 +6,7 @@ use crate::frameworks::burn;
 use crate::frameworks::{pytorch, tensorflow};
 use crate::parallel::Split;
 use crate::parameters::Stored;
+use crate::prepared::{Prepared, options, prepare, prepare_for};
 use crate::{
     Estimate, Framework, LayerRow, ModelSummary, Plan, Structure, placement, recompose, replay, sizes,
 };
@@ -38,29 +39,6 @@ struct Run {
     batch: Option<u64>,
     /// What the whole model stores, where the step is that of a GPU with a part of it.
     whole: Option<Vec<pytorch::StoredTensor>>,
-}
-
-/// A graph as the framework runs it, with what was done to get there.
-pub(crate) struct Prepared {
-    pub(crate) graph: Graph,
-    pub(crate) structure: Structure,
-    report: recompose::Report,
-}
-
-fn prepare(source: &Graph, options: recompose::Options) -> Prepared {
-    let mut graph = source.clone();
-    // A model whose shapes contradict each other says so when it is estimated.
-    graph.store_generated_weights();
-    let mut inferred = infer(&graph, &Binding::default());
-    while inferred.as_ref().is_ok_and(|known| graph.inline_branches(known) || graph.unroll_loops(known)) {
-        inferred = infer(&graph, &Binding::default());
-    }
-    let report = match inferred {
-        Ok(inferred) => recompose::recompose(&mut graph, &inferred, &options),
-        Err(_) => recompose::Report::default(),
-    };
-    let structure = Structure::new(&graph);
-    Prepared { graph, structure, report }
 }
 
 /// How many ways of preparing a graph there are beside the usual one.
@@ -112,15 +90,17 @@ impl Model {
     }
 
     pub(crate) fn prepared(&self, plan: &Plan) -> &Prepared {
-        let options = recompose::Options {
-            assume_batchnorm: plan.assume_batchnorm,
-            composed_attention: plan.composed_attention,
-            tied_embeddings: plan.tied_embeddings,
-        };
+        let options = options(plan);
         match variant(options).checked_sub(1).and_then(|i| self.variants.get(i)) {
             None => &self.prepared,
             Some(other) => other.get_or_init(|| prepare(&self.source, options)),
         }
+    }
+
+    /// The same for these sizes, where they decide how often a loop runs or which branch is taken.
+    fn prepared_for(&self, binding: &Binding, plan: &Plan) -> Option<Prepared> {
+        let is_open = self.prepared(plan).graph.has_bodies();
+        is_open.then(|| prepare_for(&self.source, binding, options(plan))).flatten()
     }
 
     /// What one step of `plan` holds, with the model's open sizes bound by `binding`.
@@ -143,7 +123,7 @@ impl Model {
     ) -> Result<Estimate, Vec<Problem>> {
         let on_card = card.map_or_else(|| plan.clone(), |card| plan.on(card));
         let run = self.run(binding, &on_card)?;
-        let (prepared, mut step, batch_size) = (self.prepared(plan), run.step, run.batch);
+        let (mut step, batch_size) = (run.step, run.batch);
         let mut replayed = replay::peak(&step.timeline, block(plan.framework));
         let unknown = Card::alone(Device::unknown());
         let on = card.unwrap_or(&unknown);
@@ -195,7 +175,7 @@ impl Model {
             timeline: step.timeline,
             unknown: step.unknown,
             assumptions: step.assumptions,
-            warnings: prepared.report.findings.iter().map(|f| f.message.clone()).collect(),
+            warnings: self.prepared(plan).report.findings.iter().map(|f| f.message.clone()).collect(),
         })
     }
 
@@ -224,8 +204,8 @@ impl Model {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
             return Err(vec![Problem::new("optimizer", message)]);
         }
-        let prepared = self.prepared(plan);
-        let (graph, structure) = (&prepared.graph, &prepared.structure);
+        let own = self.prepared_for(binding, plan);
+        let Prepared { graph, structure, .. } = own.as_ref().unwrap_or_else(|| self.prepared(plan));
         let inferred = infer(graph, binding)?;
         let batch = inferred.batch;
         let Some(parallel) = plan.parallel else {
@@ -256,9 +236,10 @@ impl Model {
     /// # Errors
     /// As [`Model::estimate`].
     pub fn saved_by_function(&self, binding: &Binding, plan: &Plan) -> Result<Vec<SavedBy>, Vec<Problem>> {
-        let prepared = self.prepared(plan);
-        let inferred = infer(&prepared.graph, binding)?;
-        let step = pytorch::run(&prepared.graph, &prepared.structure, &inferred, plan)?;
+        let own = self.prepared_for(binding, plan);
+        let Prepared { graph, structure, .. } = own.as_ref().unwrap_or_else(|| self.prepared(plan));
+        let inferred = infer(graph, binding)?;
+        let step = pytorch::run(graph, structure, &inferred, plan)?;
         let mut groups: std::collections::BTreeMap<Vec<&'static str>, (Bytes, u64)> = Default::default();
         for saved in &step.saved {
             let mut holders = saved.holders.to_vec();

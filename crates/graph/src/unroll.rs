@@ -4,6 +4,7 @@
 //! body as often. Bodies that run too often, or how often is not known before sizes are given, stay as they are.
 
 use crate::inline::Splice;
+use crate::ops::if_::If;
 use crate::ops::loop_::Loop;
 use crate::ops::scan::Scan;
 use crate::{Attribute, Attributes, DType, Dim, Graph, Inferred, Node, Role, Shape, TensorId, Type, Value};
@@ -47,9 +48,13 @@ impl Along {
 }
 
 impl Graph {
+    /// Whether a loop or a branch is left that sizes may decide.
+    pub fn has_bodies(&self) -> bool {
+        self.nodes.iter().any(|n| is_loop(n) || n.op.downcast::<If>().is_some())
+    }
+
     /// Replaces each Loop and Scan whose number of iterations `inferred` knows; whether there was one.
     pub fn unroll_loops(&mut self, inferred: &Inferred) -> bool {
-        let is_loop = |n: &Node| n.op.downcast::<Loop>().is_some() || n.op.downcast::<Scan>().is_some();
         if !self.nodes.iter().any(is_loop) {
             return false;
         }
@@ -133,6 +138,10 @@ impl Graph {
         self.nodes.last_mut()?.scope = Arc::clone(&node.scope);
         Some(output)
     }
+}
+
+fn is_loop(node: &Node) -> bool {
+    node.op.downcast::<Loop>().is_some() || node.op.downcast::<Scan>().is_some()
 }
 
 fn of_loop<'n>(node: &'n Node, inferred: &Inferred) -> Option<Plan<'n>> {
