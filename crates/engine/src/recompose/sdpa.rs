@@ -43,7 +43,7 @@ fn run(rw: &mut Rewriter<'_>, softmax: NodeId) -> bool {
     let Some(found) = find(rw, softmax) else { return false };
     let mask = found.mask.map_or(Mask::None, |added| mask::resolve(rw, added));
     let Some(mut key) = made(rw, found.key) else { return false };
-    let mut value = found.value;
+    let (mut value, mut is_grouped) = (found.value, false);
     let tensor = match mask {
         Mask::Tensor(mask) => Some(mask),
         Mask::None | Mask::Causal { .. } => {
@@ -52,13 +52,16 @@ fn run(rw: &mut Rewriter<'_>, softmax: NodeId) -> bool {
             let by_hand = rw.is_legacy(softmax) && !of_model;
             let pair = grouped(rw, key).zip(grouped(rw, value)).filter(|_| !by_hand);
             if let Some((k, v)) = pair {
-                (key, value) = (k, v);
+                (key, value, is_grouped) = (k, v, true);
             }
             None
         }
     };
-    let op =
-        ScaledDotProductAttention { is_causal: matches!(mask, Mask::Causal { .. }), dropout: found.dropout };
+    let op = ScaledDotProductAttention {
+        is_causal: matches!(mask, Mask::Causal { .. }),
+        dropout: found.dropout,
+        grouped: is_grouped,
+    };
     let mut inputs = vec![Some(found.query), Some(key), Some(value)];
     inputs.extend(tensor.map(Some));
     rw.rewrite(found.end, Arc::new(op), inputs);

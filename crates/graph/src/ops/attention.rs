@@ -155,6 +155,7 @@ impl Op for Attention {
             dropout: self.dropout,
             composed: self.softcap || l.wants(3),
             capped: self.softcap,
+            ..Sdpa::default()
         };
         if self.window && options.mask.is_none() {
             let shape = [q.shape[1], k.shape[1]];

@@ -2,7 +2,9 @@
 //! the framework calls it. Made by recomposition only; `sdpa` says which kernel runs and what it keeps.
 //!
 //! Values that are not of rank 4 are composed of products and a softmax: no fused kernel takes them
-//! (aten/src/ATen/native/transformers/sdp_utils_cpp.h, `check_tensor_shapes`).
+//! (aten/src/ATen/native/transformers/sdp_utils_cpp.h, `check_tensor_shapes`). Neither does one take keys that are
+//! broadcast, one head for all queries or one batch, unless the call says that heads are grouped (`enable_gqa`; sdp_utils_cpp.h,
+//! `check_batch_size_and_num_heads_dense`).
 
 use super::calls::{Traced, elements};
 use super::sdpa::{Sdpa, attention};
@@ -16,6 +18,8 @@ pub struct ScaledDotProductAttention {
     pub is_causal: bool,
     /// Whether probabilities are dropped while the model trains.
     pub dropout: bool,
+    /// Whether each head of keys and values is for a group of the queries' heads.
+    pub grouped: bool,
 }
 
 /// No file holds it.
@@ -76,12 +80,15 @@ impl Op for ScaledDotProductAttention {
             }
             _ => mask,
         });
+        let outer = |t: &Traced| (t.shape[0], if self.grouped { None } else { Some(t.shape[2]) });
+        let broadcast = rank == 4 && [&k, &v].iter().any(|t| t.rank() == 4 && outer(t) != outer(&q));
         let options = Sdpa {
             mask,
             mask_dtype: l.state(3).map(|s| s.dtype),
             causal: self.is_causal,
             dropout: self.dropout,
             composed: rank != 4,
+            broadcast,
             capped: false,
         };
         match attention(l, [&q, &k, &v], l.dtype(0), &options) {
@@ -95,6 +102,28 @@ impl Op for ScaledDotProductAttention {
 mod tests {
     use super::*;
     use crate::{DType, OutState, TensorState, View};
+
+    fn kernels(shapes: [[u64; 4]; 3], op: ScaledDotProductAttention) -> Vec<&'static str> {
+        let state = |shape| {
+            Some(TensorState { shape, dtype: DType::Bfloat16, requires_grad: true, is_initializer: false })
+        };
+        let inputs = [state(&shapes[0][..]), state(&shapes[1]), state(&shapes[2])];
+        let outputs = [Some(OutState { shape: &shapes[0], dtype: DType::Bfloat16 })];
+        let mut l = Lowering::new(&inputs, &outputs, None, true);
+        op.pytorch(&mut l);
+        l.into_parts().0.iter().map(|c| c.function).collect()
+    }
+
+    #[test]
+    fn broadcast_keys_are_composed_and_grouped_ones_are_not() {
+        let (q, one_head, one_batch) = ([2, 6, 10, 8], [2, 1, 10, 8], [1, 6, 10, 8]);
+        let fused = |shapes, grouped| {
+            let op = ScaledDotProductAttention { grouped, ..ScaledDotProductAttention::default() };
+            !kernels(shapes, op).contains(&"_safe_softmax")
+        };
+        assert!(fused([q; 3], false) && fused([q, one_head, one_head], true));
+        assert!(!fused([q, one_head, one_head], false) && !fused([q, one_batch, one_batch], false));
+    }
 
     #[test]
     fn the_result_is_a_view_of_what_the_kernel_wrote() {

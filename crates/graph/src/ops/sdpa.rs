@@ -26,6 +26,8 @@ pub struct Sdpa {
     /// Whether something is asked for that no fused kernel does (a bound on the scores, the scores themselves, values
     /// that are not of rank 4).
     pub composed: bool,
+    /// Whether one head or one batch of keys is for all of the queries', which no fused kernel takes.
+    pub broadcast: bool,
     /// Whether the scores are bounded by a tanh.
     pub capped: bool,
 }
@@ -53,7 +55,7 @@ pub fn attention(
     let aligned = |unit: u64| head % unit == 0 && value_head % unit == 0;
     let masked = options.mask.is_some();
     let kernel = match dtype {
-        _ if options.composed => Kernel::Math,
+        _ if options.composed || options.broadcast => Kernel::Math,
         d if d.is_half() && !masked && head <= 256 && head == value_head => Kernel::Flash,
         d if d.is_half() && heads == kv_heads && aligned(8) => Kernel::Efficient,
         DType::Float32 if heads == kv_heads && aligned(4) => Kernel::Efficient,
@@ -194,7 +196,7 @@ fn math(
         if dtype.is_half() { cast(l, &x, DType::Float32) } else { x }
     });
     let q = q.scale(l, "mul");
-    let repeats = q.shape[1].checked_div(k.shape[1]).unwrap_or(1);
+    let repeats = if options.broadcast { 1 } else { q.shape[1].checked_div(k.shape[1]).unwrap_or(1) };
     let [k, v] = [k, v].map(|x| repeat_heads(l, &x, repeats));
     let keys = k.transpose_last(l).scale(l, "mul");
     let mut scores = matmul_as_is(l, &q, &keys);

@@ -81,11 +81,8 @@ fn attention(at: &mut At<'_>) -> Result<(), Refusal> {
     let op = at.node.op.downcast::<ScaledDotProductAttention>().copied().unwrap_or_default();
     let (q, k, v, mask) = (at.on_device(0)?, at.on_device(1)?, at.on_device(2)?, at.optional(3)?);
     let dropout = if op.dropout && at.training { "0.1" } else { "0.0" };
-    let rank = at.rank(0)?;
-    let heads = |shape: &[u64]| rank.checked_sub(3).and_then(|axis| shape.get(axis).copied());
-    let grouped = heads(&at.shape(0)?) != heads(&at.shape(1)?);
     let causal = truth(op.is_causal);
-    let grouped = if grouped { ", enable_gqa=True" } else { "" };
+    let grouped = if op.grouped { ", enable_gqa=True" } else { "" };
     at.set(format!("F.scaled_dot_product_attention({q}, {k}, {v}, {mask}, {dropout}, {causal}{grouped})"));
     Ok(())
 }
