@@ -110,8 +110,13 @@ pub(crate) fn run(
         let mut cx = Infer::new(graph, node, &inferred, before, depth, fuel);
         let result = node.op.infer(&mut cx);
         let outputs = std::mem::take(&mut cx.outputs);
+        let stays = |e: Earlier<'_>| match result {
+            Ok(()) => e.stays(node, &inferred, &outputs),
+            Err(_) => e.has_followed(node, &inferred),
+        };
+        let stays = earlier.is_some_and(stays);
         match result {
-            Ok(()) if earlier.is_some_and(|e| e.stays(node, &inferred, &outputs)) => {
+            _ if stays => {
                 for id in node.outputs.iter().flatten() {
                     earlier.into_iter().for_each(|e| e.keep(&mut inferred, *id));
                 }
@@ -203,6 +208,20 @@ mod tests {
         let inferred = infer(&g, &Binding { batch: Some(8), ..Binding::default() }).unwrap();
         assert!(inferred.rebatched && inferred.batch == Some(8));
         assert_eq!(inferred.shape(y), Some(&Shape::from([8, 4])));
+    }
+
+    #[test]
+    fn a_batch_that_was_replaced_stays_where_another_size_is_replaced_after_it() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([1, 4, 8])), Role::Input);
+        g.inputs.push(x);
+        let axes = g.add_constant("axes", Value::vector(DType::Int64, [2]));
+        let pooled = g.push("ReduceMean", Attributes::default(), &[x, axes], "pooled").unwrap();
+        let target = g.add_constant("target", Value::vector(DType::Int64, [1, 4]));
+        let y = g.push("Reshape", Attributes::default(), &[pooled, target], "y").unwrap();
+        let shapes = [("x".to_owned(), vec![16, 4, 6])].into();
+        let inferred = infer(&g, &Binding { shapes, ..Binding::default() }).unwrap();
+        assert_eq!(inferred.shape(y), Some(&Shape::from([16, 4])));
     }
 
     #[test]

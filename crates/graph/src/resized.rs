@@ -16,11 +16,21 @@ impl Earlier<'_> {
     /// Whether a node has nothing to do with this size: its inputs are as before, and it gives what the file alone says. What it
     /// gave before may have followed another size that was replaced.
     pub(crate) fn stays(self, node: &Node, inferred: &Inferred, outputs: &[(Type, Option<Value>)]) -> bool {
-        let mut read = node.inputs.iter().flatten().chain(&node.captures);
         let mut given = node.outputs.iter().zip(outputs).filter_map(|(id, output)| Some(((*id)?, output)));
-        !std::ptr::eq(self.plain, self.before)
-            && read.all(|id| is_same(*id, self.before, inferred))
-            && given.all(|(id, (ty, _))| self.plain.types[id.index()] == *ty)
+        self.is_settled(node, inferred) && given.all(|(id, (ty, _))| self.plain.types[id.index()] == *ty)
+    }
+
+    /// Whether a node followed a size that was replaced already and has nothing to do with this one: its inputs alone do not show
+    /// any more how it did.
+    pub(crate) fn has_followed(self, node: &Node, inferred: &Inferred) -> bool {
+        let mut read = node.inputs.iter().flatten();
+        self.is_settled(node, inferred) && read.any(|id| !is_same(*id, self.plain, inferred))
+    }
+
+    /// Whether a node's inputs are as they were before this size.
+    fn is_settled(self, node: &Node, inferred: &Inferred) -> bool {
+        let mut read = node.inputs.iter().flatten().chain(&node.captures);
+        !std::ptr::eq(self.plain, self.before) && read.all(|id| is_same(*id, self.before, inferred))
     }
 
     /// Leaves a tensor as it was before.
