@@ -67,8 +67,8 @@ class Tracker(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
-        if name.startswith("_fused_"):
-            return None  # one kernel that updates in place
+        if name.startswith("_fused_") and name.endswith("_"):
+            return None  # an optimizer's one kernel, which updates in place
         out = func(*args, **(kwargs or {}))
         for tensor in tree_iter(out):
             if isinstance(tensor, torch.Tensor) and tensor.device.type == "cuda":

@@ -9,12 +9,14 @@
 //! - after the weight (OLMo 2), or a weight with one added to it (Gemma): all of it is float32;
 //! - only before the square (T5, which casts back where its weight is half): what is multiplied is the input as it was.
 //!
-//! The dynamo exporter shows none of them; there a norm is taken to be as in Llama, or in Gemma.
+//! The dynamo exporter shows none of them; there a norm is taken to be as in Llama, or in Gemma. But it breaks `F.rms_norm` into
+//! the same pieces, which runs as one kernel: PyTorch counts the axes of its mean from the front (aten/src/ATen/native/layer_norm.cpp,
+//! `rms_norm_composite`, 2.15), where a model writes -1, and multiplies by the weight last.
 
 use super::Pass;
-use super::rewriter::Rewriter;
+use super::rewriter::{Rewriter, build};
 use memfit_graph::ops::composed_rms_norm::ComposedRmsNorm;
-use memfit_graph::{NodeId, TensorId};
+use memfit_graph::{Attribute, NodeId, Role, Shape, TensorId, Type};
 use std::sync::Arc;
 
 pub(super) const PASS: Pass = Pass { name: "composed RMS norm", run };
@@ -30,6 +32,9 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     let is_cast = source != squared;
     if source != before_cast(x).unwrap_or(x) || (rw.is_legacy(id) && !is_cast) {
         return false;
+    }
+    if let Some((axis, epsilon)) = kernel(rw, id) {
+        return fuse(rw, id, source, axis, epsilon);
     }
     let next = rw.output(id).and_then(|y| rw.sole_reader(y));
     let product = next.filter(|n| rw.is(*n, "Mul")).and_then(|n| Some((n, rw.other(n, rw.output(id)?)?)));
@@ -58,8 +63,50 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     true
 }
 
+/// The first axis and the epsilon of a norm whose pieces are those of `F.rms_norm`.
+fn kernel(rw: &Rewriter<'_>, id: NodeId) -> Option<(usize, f64)> {
+    let [x, root] = [0, 1].map(|i| rw.input(id, i));
+    let pieces = pieces(rw, root?)?;
+    let rank = rw.rank(x?)?;
+    let axes = rw.value(rw.input(pieces.mean, 1)?)?.ints()?;
+    let first = usize::try_from(*axes.iter().min()?).ok()?;
+    let trailing = axes.len() == rank.checked_sub(first)?;
+    (trailing && !rw.is_legacy(id)).then_some((first, pieces.epsilon))
+}
+
+/// The kernel in the place of its pieces.
+fn fuse(rw: &mut Rewriter<'_>, id: NodeId, x: TensorId, axis: usize, epsilon: f64) -> bool {
+    let normalized: Option<Shape> = rw.shape(x).map(|s| s.dims()[axis..].iter().cloned().collect());
+    let Some(shape) = normalized else { return false };
+    let scaled = rw.output(id).and_then(|y| {
+        let mul = rw.sole_reader(y).filter(|n| rw.is(*n, "Mul") && rw.input(*n, 0) == Some(y))?;
+        let weight = rw.input(mul, 1).filter(|w| rw.is_stored(*w) && rw.shape(*w) == Some(&shape))?;
+        Some((mul, weight))
+    });
+    let axis = Attribute::Int(i64::try_from(axis).unwrap_or(-1));
+    let attributes = [("axis", axis), ("epsilon", Attribute::Float(epsilon))];
+    let Some(op) = build("RMSNormalization", attributes) else { return false };
+    let (end, weight) = scaled.unwrap_or_else(|| {
+        let (name, ty) = (format!("{}.ones", rw.node(id).name), Type::tensor(rw.dtype(x), shape));
+        (id, rw.add_stored(name, ty, Role::Constant))
+    });
+    rw.rewrite(end, op, vec![Some(x), Some(weight)]);
+    true
+}
+
+/// What the reciprocal root mean square of a tensor is made of.
+struct Pieces {
+    squared: TensorId,
+    mean: NodeId,
+    epsilon: f64,
+}
+
 /// What `t` is the reciprocal root mean square of.
 fn squared(rw: &Rewriter<'_>, t: TensorId) -> Option<TensorId> {
+    pieces(rw, t).map(|pieces| pieces.squared)
+}
+
+fn pieces(rw: &Rewriter<'_>, t: TensorId) -> Option<Pieces> {
     let root = match rw.made_for_one(t, "Reciprocal") {
         Some(reciprocal) => rw.input(reciprocal, 0)?,
         None => {
@@ -72,9 +119,10 @@ fn squared(rw: &Rewriter<'_>, t: TensorId) -> Option<TensorId> {
     };
     let sqrt = rw.made_for_one(root, "Sqrt")?;
     let add = rw.made_for_one(rw.input(sqrt, 0)?, "Add")?;
-    let (mean, _) = rw.operands(add, |t| rw.made_for_one(t, "ReduceMean"))?;
+    let (mean, epsilon) = rw.operands(add, |t| rw.made_for_one(t, "ReduceMean"))?;
     let pow = rw.made_for_one(rw.input(mean, 0)?, "Pow")?;
-    rw.is_scalar(rw.input(pow, 1)?, 2.0).then(|| rw.input(pow, 0)).flatten()
+    let squared = rw.input(pow, 0).filter(|_| rw.input(pow, 1).is_some_and(|two| rw.is_scalar(two, 2.0)))?;
+    Some(Pieces { squared, mean, epsilon: rw.scalar(epsilon).unwrap_or(1e-6) })
 }
 
 #[cfg(test)]
@@ -85,13 +133,32 @@ mod tests {
 
     /// `x * rsqrt(mean(of^2) + eps)`.
     fn norm(s: &mut Sketch, x: TensorId, of: TensorId) -> TensorId {
-        let (two, eps, axes) = (s.scalar(2.0), s.scalar(1e-6), s.ints(&[-1]));
+        norm_over(s, x, of, -1)
+    }
+
+    fn norm_over(s: &mut Sketch, x: TensorId, of: TensorId, axis: i64) -> TensorId {
+        let (two, eps, axes) = (s.scalar(2.0), s.scalar(1e-6), s.ints(&[axis]));
         let p = s.push("Pow", &[of, two]);
         let m = s.push("ReduceMean", &[p, axes]);
         let a = s.push("Add", &[m, eps]);
         let r = s.push("Sqrt", &[a]);
         let r = s.push("Reciprocal", &[r]);
         s.push("Mul", &[x, r])
+    }
+
+    #[test]
+    fn axes_counted_from_the_front_are_the_kernels() {
+        for (axis, weight_first, expected) in [
+            (1, false, &["RMSNormalization"][..]),
+            (1, true, &["RMSNormalization", "Mul"]),
+            (-1, false, &["ComposedRmsNorm", "Mul"]),
+        ] {
+            let mut s = Sketch::default();
+            let (x, w) = (s.input("x", &[2, 8]), s.weight("w", &[8]));
+            let y = norm_over(&mut s, x, x, axis);
+            let y = if weight_first { s.push("Mul", &[w, y]) } else { s.push("Mul", &[y, w]) };
+            assert_eq!(s.recompose(y), expected);
+        }
     }
 
     fn names(mut s: Sketch, y: TensorId, legacy: bool) -> (Vec<String>, Sketch) {
