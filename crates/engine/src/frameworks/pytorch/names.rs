@@ -1,9 +1,9 @@
 //! How long Python's names keep forward's tensors alive.
 //!
 //! A tensor lives until its last use or until the last name for it goes, whichever is later. Two names matter. The
-//! caller of a module holds the arguments until the call returns (`x = self.block(x)`). A tensor that a `forward` uses
-//! several times has a local name there (`identity = x`), which goes when that `forward` returns. Which `forward` that
-//! is follows from the module paths of the nodes that read it; where a file has none, only uses count.
+//! caller of a module holds the arguments until the call returns (`x = self.block(x)`), however deep inside they are read. A
+//! tensor that a `forward` uses several times has a local name there (`identity = x`), which goes when that `forward` returns.
+//! Which `forward` that is follows from the module paths of the nodes that read it; where a file has none, only uses count.
 
 use crate::order::sorted_by_key;
 use crate::structure::Name;
@@ -32,7 +32,10 @@ pub(crate) fn names(graph: &Graph) -> Vec<Name> {
                 }
                 common = common_scope(common, &node.scope);
             }
-            common
+            // The module that got it as an argument holds it too, and so does its caller until it returns.
+            let outer = common_scope(scope(producer), common);
+            let module = called(outer, common);
+            if is_list(module, common) { common } else { module }
         } else {
             // The module that is called with it: one level below where it was made.
             let outer = common_scope(scope(producer), scope(last));
@@ -83,6 +86,12 @@ fn called<'s>(outer: &str, inner: &'s str) -> &'s str {
     }
 }
 
+/// Whether the modules between `outer` and `inner` may be items of a list, which is never called.
+fn is_list(outer: &str, inner: &str) -> bool {
+    let item = inner.strip_prefix(outer).and_then(|rest| rest.strip_prefix('.'));
+    item.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 fn is_within(scope: &str, module: &str) -> bool {
     module.is_empty()
         || scope == module
@@ -121,5 +130,24 @@ mod tests {
         let names = names(&g);
         assert!(names.contains(&Name { until: 3, tensor: a, rebound: None }));
         assert!(!names.iter().any(|name| name.tensor == b));
+    }
+
+    #[test]
+    fn an_argument_lives_until_the_module_that_was_called_with_it_returns() {
+        for (first, second, until) in [("encoder.layers.0", "encoder.norm", 3), ("layers.0", "layers.1", 2)] {
+            let mut g = Graph::default();
+            let x = g.add_tensor("x", Type::Unknown, Role::Input);
+            let mut push = |op: &str, inputs: &[TensorId], name: &str, scope: &str| {
+                let out = g.push(op, Attributes::default(), inputs, name).unwrap();
+                g.nodes.last_mut().unwrap().scope = scope.into();
+                out
+            };
+            let a = push("Relu", &[x], "a", "embed");
+            let b = push("Relu", &[a], "b", &format!("{first}.attention"));
+            let c = push("Add", &[a, b], "c", first);
+            let d = push("Relu", &[c], "d", second);
+            push("Relu", &[d], "e", "head");
+            assert!(names(&g).contains(&Name { until, tensor: a, rebound: None }), "{first}");
+        }
     }
 }
