@@ -101,14 +101,30 @@ fn is_scaled(rw: &Rewriter<'_>, table: TensorId) -> bool {
     rw.readers(table).any(by_number)
 }
 
-/// Whether queries and keys are rotated by their positions: halves of a vector are swapped, one of them negated.
+/// Whether queries and keys are rotated by their positions: halves of a vector are swapped, one of them negated, or pairs of it
+/// multiplied as complex numbers, whose parts are then joined.
 fn rotates(rw: &Rewriter<'_>) -> bool {
     let is_part = |t: TensorId| ["Gather", "Slice", "Split"].iter().any(|op| rw.made_by(t, op).is_some());
-    rw.node_ids().into_iter().filter(|id| rw.is(*id, "Neg")).any(|id| {
+    let of_products = |id: NodeId| {
+        let factors = rw.node(id).inputs.iter().flatten();
+        rw.node(id).inputs.len() == 2 && factors.filter(|t| rw.made_by(**t, "Mul").is_some()).count() == 2
+    };
+    let is_sum = |t: TensorId| {
+        let source = rw.made_by(t, "Unsqueeze").and_then(|n| rw.input(n, 0)).unwrap_or(t);
+        rw.made_by(source, "Add").is_some_and(of_products)
+    };
+    let joined = |id: NodeId| {
         let read = |t: TensorId| rw.readers(t).find(|n| rw.is(*n, "Concat") || rw.is(*n, "Unsqueeze"));
-        let reader = rw.output(id).and_then(read);
-        let joined = reader.and_then(|n| if rw.is(n, "Concat") { Some(n) } else { read(rw.output(n)?) });
-        rw.input(id, 0).is_some_and(is_part) && joined.is_some_and(|n| rw.is(n, "Concat"))
+        let reader = rw.output(id).and_then(read)?;
+        let joined = if rw.is(reader, "Concat") { reader } else { read(rw.output(reader)?)? };
+        rw.is(joined, "Concat").then_some(joined)
+    };
+    rw.node_ids().into_iter().any(|id| match rw.node(id).op.name() {
+        "Neg" => rw.input(id, 0).is_some_and(is_part) && joined(id).is_some(),
+        "Sub" if of_products(id) => {
+            joined(id).is_some_and(|n| rw.node(n).inputs.iter().flatten().any(|t| is_sum(*t)))
+        }
+        _ => false,
     })
 }
 
@@ -158,6 +174,27 @@ mod tests {
         assert_eq!(head(&s), "wte.weight");
         assert!(s.report.findings[0].message.contains("--tied-embeddings no"), "{:?}", s.report);
         assert_eq!(head(&model("lm_head.weight", false, None)), "lm_head.weight");
+    }
+
+    #[test]
+    fn pairs_that_are_multiplied_as_complex_numbers_are_rotated() {
+        let mut s = Sketch::default();
+        let ids = s.graph.add_tensor("ids", Type::tensor(DType::Int64, Shape::from([2, 5])), Role::Input);
+        s.graph.inputs.push(ids);
+        let (table, w) = (s.weight("wte.weight", &[30, 8]), s.weight("onnx::MatMul_9", &[8, 30]));
+        let x = s.push("Gather", &[table, ids]);
+        let (cos, sin) = (s.weight("cos", &[5, 8]), s.weight("sin", &[5, 8]));
+        let [ac, bn, an, bc] = [cos, sin, sin, cos].map(|t| s.push("Mul", &[x, t]));
+        let (re, im, axis) = (s.push("Sub", &[ac, bn]), s.push("Add", &[an, bc]), s.ints(&[3]));
+        let [re, im] = [re, im].map(|t| s.push("Unsqueeze", &[t, axis]));
+        let last = memfit_graph::Attributes::from([("axis", memfit_graph::Attribute::Int(3))]);
+        let x = s.push_with("Concat", last, &[re, im]);
+        let (zero, axis) =
+            (s.whole(0), memfit_graph::Attributes::from([("axis", memfit_graph::Attribute::Int(3))]));
+        let x = s.push_with("Gather", axis, &[x, zero]);
+        let y = s.push("MatMul", &[x, w]);
+        s.recompose(y);
+        assert_ne!(head(&s), "wte.weight");
     }
 
     #[test]
