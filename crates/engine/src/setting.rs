@@ -2,8 +2,8 @@
 //! the program, and what the outputs are compared with. The same answers stand behind the estimate.
 
 use crate::frameworks::pytorch::{checkpoint, loss};
-use crate::model::Prepared;
 use crate::parameters::Stored;
+use crate::prepared::Prepared;
 use crate::{Loss, Model, Plan, host};
 use memfit_graph::{Binding, DType, Graph, Inferred, Problem, TensorId, infer};
 use std::ops::Range;
@@ -24,6 +24,8 @@ pub struct Setting<'a> {
     pub compared: Vec<TensorId>,
     /// What they are compared with.
     pub target: Target,
+    /// The axis of the outputs on which classes lie.
+    pub class_axis: usize,
     /// Whether logits are cast up to float32 before the loss.
     pub upcast: bool,
     /// The runs of nodes that the plan computes again in backward, in order.
@@ -66,7 +68,9 @@ impl Model {
         let own = |id: &&TensorId| {
             loss == Loss::Mse && inferred.dtype(**id).is_float() && shape(id).is_some_and(|s| s == first)
         };
-        let target = match (graph.inputs.iter().find(own), loss::target(loss, first)) {
+        let classes = outputs.first().map(|(id, shape)| loss::classes(graph, *id, shape.len()));
+        let classes = classes.unwrap_or_default();
+        let target = match (graph.inputs.iter().find(own), loss::target(loss, first, classes.axis)) {
             (Some(id), _) => Target::Input(*id),
             (None, Some((shape, dtype))) => {
                 Target::New(shape, if dtype.is_float() { plan.precision.model_dtype() } else { dtype })
@@ -74,9 +78,20 @@ impl Model {
             (None, None) => Target::None,
         };
         let compared = outputs.iter().take(used).map(|(id, _)| *id).collect();
-        let upcast = loss == Loss::CrossEntropy && loss::is_causal_lm(graph);
+        let upcast = loss == Loss::CrossEntropy && classes.upcast;
         let recomputed = checkpoint::segments(graph, plan.checkpoint).into_iter().map(|s| s.nodes).collect();
-        Ok(Setting { graph, inferred, stored, host, loss, compared, target, upcast, recomputed })
+        Ok(Setting {
+            graph,
+            inferred,
+            stored,
+            host,
+            loss,
+            compared,
+            target,
+            class_axis: classes.axis,
+            upcast,
+            recomputed,
+        })
     }
 }
 

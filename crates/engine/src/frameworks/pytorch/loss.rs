@@ -9,6 +9,7 @@ use super::tape::{Tape, TensorRef};
 use crate::Loss;
 use crate::sizes::elements;
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
+use memfit_graph::ops::transpose::Transpose;
 use memfit_graph::{
     Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Role, Saved, Shape, Tensor, TensorId, View,
 };
@@ -43,17 +44,62 @@ pub(crate) fn alike(outputs: &[Vec<u64>]) -> usize {
     outputs.iter().take_while(|s| s.len() == first.len() && s.last() == first.last()).count()
 }
 
-/// The shape of the targets that the loss reads and their dtype; `None` where it reads none of its own.
-pub(crate) fn target(loss: Loss, output: &[u64]) -> Option<(Vec<u64>, DType)> {
+/// The axis on which classes lie where nothing says otherwise: `[batch, tokens, classes]`, `[batch, classes, …]`.
+pub(crate) fn usual_class_axis(rank: usize) -> usize {
+    if rank == 3 { 2 } else { 1 }
+}
+
+/// The classes of an output.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Classes {
+    /// The axis on which they lie.
+    pub(crate) axis: usize,
+    /// Whether their logits are cast up to float32 first.
+    pub(crate) upcast: bool,
+}
+
+/// Where an output of this rank has its classes, and whether it is the logits of a causal language model, which lie on the last axis.
+pub(crate) fn classes(graph: &Graph, output: TensorId, rank: usize) -> Classes {
+    let axis = class_axis(graph, output, rank);
+    Classes { axis, upcast: axis == usual_class_axis(rank) && is_causal_lm(graph) }
+}
+
+/// The axis of a model's output on which its classes lie. A linear layer writes them last, a convolution on axis 1; models turn
+/// the former's around for `F.cross_entropy`, which wants them there.
+fn class_axis(graph: &Graph, output: TensorId, rank: usize) -> usize {
+    let (mut t, mut axis) = (output, usual_class_axis(rank));
+    if rank != 3 {
+        return axis;
+    }
+    for node in graph.nodes.iter().rev() {
+        if !node.outputs.contains(&Some(t)) {
+            continue;
+        }
+        let made = |id: &&TensorId| graph.tensor(**id).role == Role::Intermediate;
+        let Some(source) = node.inputs.iter().flatten().find(made) else { break };
+        match node.op.name() {
+            "Transpose"
+                if node.op.downcast::<Transpose>().and_then(|t| t.permutation(3).ok())
+                    == Some(vec![0, 2, 1]) =>
+            {
+                axis = 3 - axis;
+            }
+            "Add" | "Cast" | "Identity" | "LogSoftmax" | "Softmax" => {}
+            "Conv" | "ConvTranspose" => return 3 - axis,
+            _ => break,
+        }
+        t = *source;
+    }
+    axis
+}
+
+/// The shape of the targets that the loss reads and their dtype, for classes on `class_axis`; `None` where it reads none of its own.
+pub(crate) fn target(loss: Loss, output: &[u64], class_axis: usize) -> Option<(Vec<u64>, DType)> {
     match loss {
         Loss::CrossEntropy => {
             let mut shape = output.to_vec();
-            match shape.len() {
-                0 | 1 => {}
-                // [batch, tokens, classes]
-                3 => drop(shape.pop()),
-                // [batch, classes, …]
-                _ => drop(shape.remove(1)),
+            if shape.len() > 1 && class_axis < shape.len() {
+                shape.remove(class_axis);
             }
             Some((shape, DType::Int64))
         }
@@ -65,7 +111,7 @@ pub(crate) fn target(loss: Loss, output: &[u64]) -> Option<(Vec<u64>, DType)> {
 /// Whether a model is a causal language model: one embedded sequence, attended to without looking ahead. A file of a fixed length may
 /// hold nothing of the latter but a stored mask, whose values are not read. transformers
 /// casts the logits of these up to float32 (loss/loss_utils.py, `ForCausalLMLoss`, 5.x), and of no others.
-pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
+fn is_causal_lm(graph: &Graph) -> bool {
     let is_embedded = |id: &TensorId| {
         let mut seen = BTreeSet::from([*id]);
         for node in &graph.nodes {
@@ -103,16 +149,16 @@ pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
     embedded == 1 && !graph.inputs.iter().any(is_signal) && looks_back
 }
 
-/// Computes the loss of one output; gives the scalar. `upcast` says that logits are cast up to float32 first.
+/// Computes the loss of one output; gives the scalar.
 pub(super) fn run(
     tape: &mut Tape,
     loss: Loss,
     output: TensorRef,
     target: Option<TensorRef>,
-    upcast: bool,
+    classes: Classes,
 ) -> TensorRef {
     match (loss, target) {
-        (Loss::CrossEntropy, Some(target)) => cross_entropy(tape, output, target, upcast),
+        (Loss::CrossEntropy, Some(target)) => cross_entropy(tape, output, target, classes),
         (Loss::Mse, Some(target)) => pairwise(tape, "mse_loss", Autocast::Fp32, output, target),
         (Loss::Bce, Some(target)) => {
             pairwise(tape, "binary_cross_entropy_with_logits", Autocast::Fp32, output, target)
@@ -121,15 +167,15 @@ pub(super) fn run(
     }
 }
 
-fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef, upcast: bool) -> TensorRef {
+fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef, classes: Classes) -> TensorRef {
     let shape: Dims = tape.shape(logits).into();
     let mut logits = logits;
     let mut owned = Vec::new();
-    if upcast && tape.tensor(logits).dtype.is_half() {
+    if classes.upcast && tape.tensor(logits).dtype.is_half() {
         logits = tape.cast(logits, DType::Float32);
         owned.push(logits);
     }
-    if shape.len() == 3 {
+    if shape.len() == 3 && classes.axis == 2 {
         let flat = [shape[0].saturating_mul(shape[1]), shape[2]];
         let view = Call::new("view").input(Operand::Input(0), Grad::Unview).output(
             &flat,
@@ -199,7 +245,7 @@ fn mean(tape: &mut Tape, output: TensorRef) -> TensorRef {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_graph::{Attributes, Type};
+    use memfit_graph::{Attribute, Attributes, Type};
 
     #[test]
     fn the_outputs_shape_chooses_the_loss() {
@@ -234,8 +280,26 @@ mod tests {
 
     #[test]
     fn targets_are_one_class_per_position() {
-        assert_eq!(target(Loss::CrossEntropy, &[8, 128, 1000]), Some((vec![8, 128], DType::Int64)));
-        assert_eq!(target(Loss::CrossEntropy, &[8, 21, 64, 64]), Some((vec![8, 64, 64], DType::Int64)));
-        assert_eq!(target(Loss::None, &[8, 3]), None);
+        let of = |loss, output: &[u64]| target(loss, output, usual_class_axis(output.len()));
+        assert_eq!(of(Loss::CrossEntropy, &[8, 128, 1000]), Some((vec![8, 128], DType::Int64)));
+        assert_eq!(of(Loss::CrossEntropy, &[8, 21, 64, 64]), Some((vec![8, 64, 64], DType::Int64)));
+        assert_eq!(of(Loss::None, &[8, 3]), None);
+    }
+
+    #[test]
+    fn the_last_layer_says_where_classes_lie() {
+        let axis = |layer: &str, turned: bool| {
+            let mut g = Graph::default();
+            let x = g.add_tensor("x", Type::Unknown, Role::Input);
+            let mut y = g.push("Relu", Attributes::default(), &[x], "x").unwrap();
+            y = g.push(layer, Attributes::default(), &[y, x], "y").unwrap();
+            if turned {
+                let perm = Attributes::from([("perm", Attribute::Ints(vec![0, 2, 1]))]);
+                y = g.push("Transpose", perm, &[y], "turned").unwrap();
+            }
+            class_axis(&g, y, 3)
+        };
+        assert_eq!((axis("MatMul", false), axis("MatMul", true)), (2, 1));
+        assert_eq!((axis("Conv", false), axis("Conv", true)), (1, 2));
     }
 }

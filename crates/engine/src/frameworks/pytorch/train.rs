@@ -72,12 +72,14 @@ impl Runner<'_> {
         };
         // Without a label to compare with, only the first output is taken; classifier heads all are.
         let used = if loss == Loss::CrossEntropy { loss::alike(&shapes) } else { 1 };
-        let target = self.target(loss, shapes.first().map_or(&[], |s| s));
+        let first = shapes.first().map_or(&[][..], |s| s);
+        let of_first = outputs.first().map(|(id, _)| loss::classes(self.graph, *id, first.len()));
+        let classes = of_first.unwrap_or_default();
+        let target = self.target(loss, first, classes.axis);
         let targets = vec![target; used];
-        let upcast = loss::is_causal_lm(self.graph);
         let mut total: Option<TensorRef> = None;
         for ((_, t), target) in outputs.iter().zip(targets) {
-            let one = loss::run(&mut self.tape, loss, *t, target, upcast);
+            let one = loss::run(&mut self.tape, loss, *t, target, classes);
             total = Some(match total {
                 None => one,
                 Some(sum) => self.add_scalars(sum, one),
@@ -90,12 +92,12 @@ impl Runner<'_> {
     }
 
     /// What the output is compared with: an input of its shape, or a tensor of its own.
-    fn target(&mut self, loss: Loss, output: &[u64]) -> Option<TensorRef> {
+    fn target(&mut self, loss: Loss, output: &[u64], class_axis: usize) -> Option<TensorRef> {
         let input = self.graph.inputs.iter().filter_map(|id| self.values[id.index()]).find(|t| {
             loss == Loss::Mse && self.tape.tensor(*t).dtype.is_float() && self.tape.shape(*t) == output
         });
         input.or_else(|| {
-            let (shape, dtype) = loss::target(loss, output)?;
+            let (shape, dtype) = loss::target(loss, output, class_axis)?;
             let dtype = if dtype.is_float() { self.plan.precision.model_dtype() } else { dtype };
             Some(self.tape.new_tensor(&shape, dtype, Category::Input, "target"))
         })
