@@ -2,7 +2,8 @@
 //!
 //! While a model trains, autograd keeps the input, the weight and the two float32 statistics of the batch, and reads the
 //! running buffers (derivatives.yaml: `cudnn_batch_norm`, `native_batch_norm`). Which of the two kernels runs changes
-//! nothing in that list: cuDNN's for float32 and float16 (its reserve is empty for NCHW), PyTorch's own for bfloat16. On
+//! nothing in that list: cuDNN's for float32 and float16 (its reserve is empty for NCHW), PyTorch's own for bfloat16, which
+//! writes its result and its gradient in the layout of its input (cuda/Normalization.cu, `empty_like`). On
 //! none of autocast's lists, so a half input with float32 weights stays half. The training flag of the file is an
 //! exporter's setting: a model that trains uses the batch whatever the file was exported for.
 
@@ -101,11 +102,15 @@ impl Op for BatchNormalization {
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let channels = [l.shape(0).get(1).copied().unwrap_or(1)];
         let stats: &[u64] = if l.training { &channels } else { &[0] };
-        let call = Call::new("cudnn_batch_norm")
-            .input(Operand::Input(0), Grad::New)
+        let (name, grad, place) = match l.dtype(0) {
+            DType::Bfloat16 => ("native_batch_norm", Grad::Like, Place::Pointwise),
+            _ => ("cudnn_batch_norm", Grad::New, Place::New),
+        };
+        let call = Call::new(name)
+            .input(Operand::Input(0), grad)
             .input(Operand::Input(1), Grad::New)
             .input(Operand::Input(2), Grad::New)
-            .output(l.out_shape(0), OutDtype::Like(0), Place::New)
+            .output(l.out_shape(0), OutDtype::Like(0), place)
             .output(stats, OutDtype::Is(DType::Float32), Place::New)
             .output(stats, OutDtype::Is(DType::Float32), Place::New)
             .saves([Saved::Input(0), Saved::Input(1), Saved::Output(1), Saved::Output(2)]);
