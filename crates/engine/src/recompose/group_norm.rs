@@ -1,5 +1,6 @@
 //! `torch.nn.functional.group_norm` before opset 21: Reshape to `[N, groups, …]`, InstanceNormalization with ones and
-//! zeros, Reshape back, Mul by the weight and Add of the bias, both stretched to `[C, 1, 1]`.
+//! zeros, Reshape back, Mul by the weight and Add of the bias, both stretched to `[C, 1, 1]`. Where the first result has the
+//! input's rank, an optimizer may leave out the second Reshape.
 
 use super::Pass;
 use super::rewriter::{Rewriter, build};
@@ -36,8 +37,8 @@ fn pieces(rw: &Rewriter<'_>, id: NodeId) -> Option<(TensorId, i64, (NodeId, Tens
     let groups = i64::try_from(scale.as_ref()?.len()).ok()?;
     let plain = scale?.iter().all(|s| *s == 1.0) && shift?.iter().all(|s| *s == 0.0);
     let normalized = rw.output(id)?;
-    let back = rw.sole_reader(normalized).filter(|n| rw.is(*n, "Reshape"))?;
-    let data = rw.output(back)?;
+    let back = rw.sole_reader(normalized).filter(|n| rw.is(*n, "Reshape"));
+    let data = back.map_or(Some(normalized), |n| rw.output(n))?;
     if !plain || rw.rank(data) != rw.rank(x) {
         return None;
     }
@@ -90,6 +91,20 @@ mod tests {
         let (mut s, y) = grouped(1.0);
         assert_eq!(s.recompose(y), ["GroupNormalization"]);
         assert_eq!(s.inputs_of(0), ["x", "w", "b.flat"]);
+    }
+
+    #[test]
+    fn a_group_a_channel_needs_no_second_reshape() {
+        let mut s = Sketch::default();
+        let x = s.input("x", &[2, 2, 6]);
+        let (w, b, split) = (s.weight("w", &[2, 1]), s.weight("b", &[2, 1]), s.ints(&[0, 2, -1]));
+        let ones = s.graph.add_constant("ones", Value::vector(DType::Float32, [1.0, 1.0]));
+        let zeros = s.graph.add_constant("zeros", Value::vector(DType::Float32, [0.0, 0.0]));
+        let y = s.push("Reshape", &[x, split]);
+        let y = s.push("InstanceNormalization", &[y, ones, zeros]);
+        let y = s.push("Mul", &[y, w]);
+        let y = s.push("Add", &[y, b]);
+        assert_eq!(s.recompose(y), ["GroupNormalization"]);
     }
 
     #[test]
