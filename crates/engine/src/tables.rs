@@ -8,6 +8,8 @@
 //! - Positions added to what overlapping one-dimensional convolutions made: sinusoids, which are stored as a parameter
 //!   without a gradient (transformers, modeling_whisper.py: `self.embed_positions.requires_grad_(False)`). Patches do not
 //!   overlap, and learn theirs.
+//! - Rows looked up by position, parts of which multiply what positions rotate: sines beside cosines, which are stored as a
+//!   parameter without a gradient (transformers, modeling_roformer.py: `RoFormerSinusoidalPositionalEmbedding`).
 //! - A table under an exporter's own name whose rows are looked up or joined and then added: a parameter (a position
 //!   table, a class token).
 
@@ -25,6 +27,10 @@ struct Walk<'a> {
     kinds: &'a mut [Option<Stored>],
     /// The stored tensor that it is a view of, or rows of, and whether rows were looked up.
     table: Vec<Option<(usize, bool)>>,
+    /// Whether elements of the model's inputs have a part in it.
+    fed: Vec<bool>,
+    /// The stored tensor of whose rows, looked up by position, it is a part.
+    part: Vec<Option<usize>>,
     /// Whether it is a convolved one-dimensional signal.
     signal: Vec<bool>,
     /// Whether it is rows that the model's inputs choose.
@@ -37,21 +43,33 @@ struct Walk<'a> {
 pub(crate) fn sort_out(graph: &Graph, inferred: &Inferred, kinds: &mut [Option<Stored>]) {
     let none = vec![false; graph.tensors.len()];
     let table = (0..kinds.len()).map(|i| kinds[i].map(|_| (i, false))).collect();
+    let part = vec![None; graph.tensors.len()];
+    let mut fed = none.clone();
+    graph.inputs.iter().for_each(|id| fed[id.index()] = true);
     let (signal, embedded, unbiased) = (none.clone(), none.clone(), none);
-    let mut walk = Walk { graph, inferred, kinds, table, signal, embedded, unbiased };
+    let mut walk = Walk { graph, inferred, kinds, table, fed, part, signal, embedded, unbiased };
     graph.nodes.iter().for_each(|node| walk.visit(node));
 }
 
 impl Walk<'_> {
     fn visit(&mut self, node: &Node) {
+        if node.op.name() != "Shape" && node.inputs.iter().flatten().any(|id| self.fed[id.index()]) {
+            node.outputs.iter().flatten().for_each(|id| self.fed[id.index()] = true);
+        }
         let input = |i: usize| node.inputs.get(i).copied().flatten();
         let (Some(first), Some(Some(output))) = (input(0), node.outputs.first()) else { return };
         let (x, y) = (first.index(), output.index());
         match node.op.name() {
             "Cast" | "Unsqueeze" | "Squeeze" | "Reshape" | "Expand" | "Transpose" | "Identity" | "Slice" => {
                 self.table[y] = self.table[x];
+                self.part[y] = self.part[x];
                 self.signal[y] = self.signal[x];
                 self.embedded[y] = self.embedded[x];
+            }
+            "Split" => {
+                let by_position = |(at, looked_up): (usize, bool)| (looked_up && !self.fed[x]).then_some(at);
+                let rows = self.table[x].and_then(by_position);
+                node.outputs.iter().flatten().for_each(|id| self.part[id.index()] = rows);
             }
             "Gelu" | "Relu" | "Dropout" | "Swish" => self.signal[y] = self.signal[x],
             "Conv" => self.signal[y] = self.overlaps(node),
@@ -77,9 +95,14 @@ impl Walk<'_> {
                     if self.embedded[by.index()] && self.elements(number) == Some(1) {
                         self.change(number.index(), Stored::Parameter, Stored::Buffer);
                     }
+                    if let Some(rows) = self.part[number.index()].filter(|_| self.part[by.index()].is_none())
+                    {
+                        self.change(rows, Stored::Parameter, Stored::Frozen);
+                    }
                 }
             }
             "Concat" => {
+                self.part[y] = self.part[x];
                 for id in node.inputs.iter().flatten() {
                     if self.is_row(*id) && self.graph.tensor(*id).name.starts_with("expand") {
                         self.change(id.index(), Stored::Buffer, Stored::Parameter);
@@ -189,6 +212,26 @@ mod tests {
                 .unwrap();
             let table = float(&mut g, "positions.weight", &[length, 16], Role::Initializer);
             g.push("Add", Attributes::default(), &[y, table], "y").unwrap();
+            assert_eq!(kind(&g, table), expected);
+        }
+    }
+
+    #[test]
+    fn rows_that_rotate_by_position_are_fixed_and_those_of_a_class_are_not() {
+        for (index, expected) in [(Role::Initializer, Stored::Frozen), (Role::Input, Stored::Parameter)] {
+            let mut g = Graph::default();
+            let x = float(&mut g, "x", &[4, 8], Role::Input);
+            let table = float(&mut g, "positions.weight", &[9, 16], Role::Initializer);
+            let at = g.add_tensor("at", Type::tensor(DType::Int64, Shape::from([4])), index);
+            g.inputs = [x, at].into_iter().filter(|id| g.tensor(*id).role == Role::Input).collect();
+            let rows = g.push("Gather", Attributes::default(), &[table, at], "rows").unwrap();
+            let halves = ["sin", "cos"].map(|name| g.add_tensor(name, Type::Unknown, Role::Intermediate));
+            let split = memfit_graph::find_op("", "Split", 18).unwrap();
+            let attributes =
+                Attributes::from([("axis", Attribute::Int(1)), ("num_outputs", Attribute::Int(2))]);
+            let split = split.build(attributes, 18).unwrap();
+            g.add_node("split", split, vec![Some(rows)], halves.map(Some).to_vec());
+            g.push("Mul", Attributes::default(), &[x, halves[1]], "y").unwrap();
             assert_eq!(kind(&g, table), expected);
         }
     }
