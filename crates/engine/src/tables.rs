@@ -15,7 +15,7 @@
 
 use crate::parameters::Stored;
 use memfit_graph::ops::conv::Conv;
-use memfit_graph::{Graph, Inferred, Node, TensorId, is_exporter_name};
+use memfit_graph::{Dim, Graph, Inferred, Node, TensorId, is_exporter_name};
 
 /// The widest row of coordinates.
 const COORDINATES: u64 = 4;
@@ -65,10 +65,12 @@ impl Walk<'_> {
                 self.part[y] = self.part[x];
                 self.signal[y] = self.signal[x];
                 self.embedded[y] = self.embedded[x];
+                if node.op.name() == "Slice" && self.width(first) != self.width(*output) {
+                    self.part[y] = self.rows_by_position(x);
+                }
             }
             "Split" => {
-                let by_position = |(at, looked_up): (usize, bool)| (looked_up && !self.fed[x]).then_some(at);
-                let rows = self.table[x].and_then(by_position);
+                let rows = self.rows_by_position(x);
                 node.outputs.iter().flatten().for_each(|id| self.part[id.index()] = rows);
             }
             "Gelu" | "Relu" | "Dropout" | "Swish" => self.signal[y] = self.signal[x],
@@ -132,6 +134,17 @@ impl Walk<'_> {
         if is_float && is_table && is_exporter_name(&stored.name) && (looked_up || folded) {
             self.change(table, Stored::Buffer, Stored::Parameter);
         }
+    }
+
+    /// The stored tensor whose rows were looked up, where the model's inputs have no part in which.
+    fn rows_by_position(&self, x: usize) -> Option<usize> {
+        let (at, looked_up) = self.table[x]?;
+        (looked_up && !self.fed[x]).then_some(at)
+    }
+
+    /// The length of the last axis.
+    fn width(&self, t: TensorId) -> Option<&Dim> {
+        self.inferred.shape(t)?.dims().last()
     }
 
     fn change(&mut self, at: usize, from: Stored, to: Stored) {
