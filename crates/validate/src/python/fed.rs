@@ -67,8 +67,7 @@ pub(super) fn fed(
         }
         Target::New(shape, dtype) => {
             let classes = first.and_then(|id| setting.inferred.shape(*id)?.known());
-            let classes =
-                classes.and_then(|s| if s.len() == 3 { s.last().copied() } else { s.get(1).copied() });
+            let classes = classes.and_then(|s| s.get(setting.class_axis).copied());
             format!("random({}, {}, {})", tuple(shape), torch_dtype(*dtype)?, classes.unwrap_or(1))
         }
     };
@@ -84,7 +83,7 @@ pub(super) fn fed(
         let up = if setting.upcast { ".float()" } else { "" };
         let rank = setting.inferred.shape(*id).map_or(0, memfit_graph::Shape::rank);
         terms.push(match setting.loss {
-            Loss::CrossEntropy if rank == 3 => {
+            Loss::CrossEntropy if rank == 3 && setting.class_axis == 2 => {
                 format!("F.cross_entropy(outputs[{at}]{up}.flatten(0, 1), target.flatten())")
             }
             Loss::CrossEntropy => format!("F.cross_entropy(outputs[{at}]{up}, target)"),
