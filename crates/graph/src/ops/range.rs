@@ -13,6 +13,9 @@ pub const SPECS: &[OpSpec] =
     &[OpSpec { domain: "", name: "Range", since: &[11, 27], build: |_, _| Ok(Arc::new(Range)) }];
 
 impl Range {
+    /// How far back a size is looked for behind the limit.
+    const STEPS: usize = 16;
+
     /// `max(ceil((limit - start) / delta), 0)`.
     fn length(start: &Num, limit: &Num, delta: &Num) -> Result<Option<Dim>, OpError> {
         if delta.as_f64() == Some(0.0) {
@@ -77,8 +80,10 @@ impl Op for Range {
             cx.set(0, cx.dtype(0), Some([cx.fresh_dim("length", None)].into_iter().collect()));
             return Ok(());
         };
-        // `arange(batch)`, with the exported batch as a constant, counts the samples.
-        let counted = (0..3).all(|i| cx.value(i) == cx.value_before(i)) && start.as_i64() == Some(0);
+        // `arange(batch)`, with the exported batch as a constant, counts the samples. A limit that was measured follows by itself.
+        let measured = || cx.history(1).take(Range::STEPS).any(|step| step.op == "Shape");
+        let counted =
+            (0..3).all(|i| cx.value(i) == cx.value_before(i)) && start.as_i64() == Some(0) && !measured();
         let limit = match limit.as_dim().and_then(|d| cx.rebatched(d.known()?)) {
             Some(batch) if counted => &Num::from(Dim::Known(batch)),
             _ => limit,
@@ -133,5 +138,25 @@ mod tests {
         assert_eq!(length(seq(), seq(), 1).unwrap(), "0");
         let folded = Range::elements(DType::Int64, &Num::Int(5), &Num::Int(-2), 3).unwrap();
         assert_eq!(folded.ints().unwrap(), [5, 3, 1]);
+    }
+
+    #[test]
+    fn a_constant_batch_counts_samples_and_a_measured_width_does_not() {
+        use crate::{Attributes, Binding, Graph, Role, Shape, Type, infer};
+        for (measured, expected) in [(false, 8), (true, 1)] {
+            let mut g = Graph::default();
+            let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([1, 4])), Role::Input);
+            g.inputs.push(x);
+            let axes = g.add_constant("axes", Value::vector(DType::Int64, [2]));
+            let wide = g.push("Unsqueeze", Attributes::default(), &[x, axes], "wide").unwrap();
+            let mut number = |name: &str, n: i64| g.add_constant(name, Value::scalar(DType::Int64, n));
+            let (zero, one, last) = (number("zero", 0), number("one", 1), number("last", 2));
+            let shape = g.push("Shape", Attributes::default(), &[wide], "shape").unwrap();
+            let width = g.push("Gather", Attributes::default(), &[shape, last], "width").unwrap();
+            let limit = if measured { width } else { one };
+            let y = g.push("Range", Attributes::default(), &[zero, limit, one], "y").unwrap();
+            let inferred = infer(&g, &Binding { batch: Some(8), ..Binding::default() }).unwrap();
+            assert_eq!(inferred.shape(y), Some(&Shape::from([expected])));
+        }
     }
 }
