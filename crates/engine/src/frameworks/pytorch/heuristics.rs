@@ -71,7 +71,7 @@ pub(super) fn scratch(
         return 0;
     }
     if sizes.is_image() {
-        let elements = per_group * window;
+        let elements = per_group.saturating_mul(window);
         let runs = match (kernels, pass) {
             (Kernels::Half, Pass::Filter) => true,
             (Kernels::Tf32 { fast: true }, Pass::Filter) => elements >= LEAST_IMAGE[1],
@@ -174,6 +174,22 @@ mod tests {
             (String::from(*name), met, sums[0] * 100 / sums[1])
         };
         names.iter().enumerate().skip(1).map(case).collect()
+    }
+
+    #[test]
+    fn sizes_of_any_magnitude_are_no_panic() {
+        let most = u64::MAX;
+        for channels in [1, 3, most] {
+            let shapes = [[most, channels, most, most], [most, 1, most, most], [most, most, 1, 1]];
+            let sizes = Sizes::read([&shapes[0], &shapes[1], &shapes[2]]).unwrap();
+            for pass in [Pass::Forward, Pass::Input, Pass::Filter] {
+                for (dtype, card) in
+                    [(DType::Float32, AMPERE), (DType::Float16, HOPPER), (DType::Float32, VOLTA)]
+                {
+                    let _ = scratch(&sizes, pass, dtype, card, false);
+                }
+            }
+        }
     }
 
     #[test]
