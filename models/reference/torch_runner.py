@@ -20,6 +20,7 @@ from onnx import numpy_helper
 
 TOLERANCE = 1e-3
 BATCH = 2
+LAYERS = ("Conv", "ConvTranspose", "Gemm")
 RECURRENT = ("LSTM", "GRU", "RNN")
 
 
@@ -42,8 +43,11 @@ def reference(path, inputs, parameters):
     """Outputs of onnxruntime, by order."""
     model = onnx.load(path, load_external_data=False)
     graph = model.graph
-    kept, plain = set(), {}
+    kept, plain, trained = set(), {}, set(parameters)
     for node in graph.node:
+        if node.op_type in LAYERS:
+            # An exporter that folds a batch norm names and stores the bias that it makes.
+            trained.update(node.input[1:])
         if node.op_type in ("Resize", "Upsample"):
             kept.update(node.input[1:])
         if node.op_type == "BatchNormalization":
@@ -63,7 +67,10 @@ def reference(path, inputs, parameters):
             continue
         if tensor.name in plain:
             value = np.full(tuple(tensor.dims), plain[tensor.name], np.float32)
-        elif size > 1 and (tensor.name in parameters or not stored(tensor)):
+        elif tensor.name + ".flat" in parameters:
+            # What an exporter gave a layer with axes for broadcasting.
+            value = formula((size,)).reshape(tuple(tensor.dims))
+        elif size > 1 and (tensor.name in trained or not stored(tensor)):
             value = formula(tuple(tensor.dims))
         else:
             continue

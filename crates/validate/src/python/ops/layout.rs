@@ -41,7 +41,19 @@ fn transpose(at: &mut At<'_>) -> Result<(), Refusal> {
 
 fn concat(at: &mut At<'_>) -> Result<(), Refusal> {
     let axis = at.node.op.downcast::<Concat>().map_or(0, |op| op.axis);
-    let parts = (0..at.node.inputs.len()).map(|i| at.on_device(i)).collect::<Result<Vec<_>, _>>()?;
+    let (whole, count) = (at.output_shape(0)?, at.node.inputs.len());
+    let along = usize::try_from(if axis < 0 { axis + whole.len() as i64 } else { axis }).unwrap_or(0);
+    let part = |i: usize| {
+        let (x, own) = (at.on_device(i)?, at.shape(i)?);
+        // What a file exported at a batch of one has once for all samples, as an `Expand` that does nothing.
+        let mut spread = whole.clone();
+        if let (Some(size), Some(own)) = (spread.get_mut(along), own.get(along)) {
+            *size = *own;
+        }
+        let alike = spread == own || own.len() != whole.len();
+        Ok(if alike { x } else { format!("{x}.expand({})", tuple(&spread)) })
+    };
+    let parts = (0..count).map(part).collect::<Result<Vec<_>, Refusal>>()?;
     at.set(format!("torch.cat({}, {axis})", tuple(&parts)));
     Ok(())
 }

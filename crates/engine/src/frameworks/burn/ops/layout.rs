@@ -45,7 +45,15 @@ fn concat(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let parts: Vec<Slot> = parts.into_iter().filter(|p| l.program.ty(*p).elements() > 0).collect();
     let first = *parts.first().ok_or("nothing to join")?;
     let axis = l.axis(l.node.op.downcast::<Concat>().map_or(0, |op| op.axis), l.rank(first))?;
-    let y = if parts.len() == 1 { first } else { l.cat(&parts, axis) };
+    let whole = l.output_shape(0)?;
+    let spread = |part: Slot| {
+        // What a file exported at a batch of one has once for all samples.
+        let mut shape = whole.clone();
+        shape[axis] = l.shape(part)[axis];
+        if shape == l.shape(part) { part } else { l.expand(part, shape) }
+    };
+    let parts: Vec<Slot> = parts.into_iter().map(spread).collect();
+    let y = if parts.len() == 1 { parts[0] } else { l.cat(&parts, axis) };
     l.set(0, y);
     Ok(())
 }
