@@ -29,8 +29,8 @@ Steps that are more than a tenth off. Most are too low at one batch and not at t
 convolution's plan, which lasts an instant, is of a size that does not depend on the batch, and is seen only where a sample falls into it. In \
 about 320 of these steps a search goes more than a tenth above what stays; it was seen in 15, of searches of 8 to 12 GiB once in \
 124. So the estimate counts it in the high end alone, and no rule that leaves out chance brings more than 97 % within a tenth. It is a \
-matter of cuDNN's release: asked without a card (`models/reference/cudnn_plans.py`), releases 9.8 and 9.26 have no FFT among the plans for these \
-layers on an A100, and the largest scratch memory of any plan is below 200 MiB where 2 to 14 GiB were seen. What was measured ran on an \
+matter of cuDNN's release: asked without a card (`models/reference/cudnn_plans.py`), release 9.8 has no FFT among its plans for eleven of these layers on an A100, \
+release 9.26 none for one of them, and the largest scratch memory of any of these plans is below 200 MiB where 2 to 14 GiB were seen. What was measured ran on an \
 older release, of which no plans can be listed without a card.
 ";
 
