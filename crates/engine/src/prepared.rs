@@ -25,6 +25,14 @@ fn write_out(graph: &mut Graph, binding: &Binding) -> (Result<Inferred, Vec<Prob
     (inferred, found)
 }
 
+/// A file's graph with what it decides by itself written out, and what is inferred of it.
+fn of_file(source: &Graph) -> (Graph, Result<Inferred, Vec<Problem>>) {
+    let mut graph = source.clone();
+    graph.store_generated_weights();
+    let (inferred, _) = write_out(&mut graph, &Binding::default());
+    (graph, inferred)
+}
+
 /// The graph put back as the framework runs it.
 fn recomposed(
     mut graph: Graph,
@@ -41,9 +49,7 @@ fn recomposed(
 
 /// What is the same for all sizes.
 pub(crate) fn prepare(source: &Graph, options: recompose::Options) -> Prepared {
-    let mut graph = source.clone();
-    graph.store_generated_weights();
-    let (inferred, _) = write_out(&mut graph, &Binding::default());
+    let (graph, inferred) = of_file(source);
     recomposed(graph, inferred, options)
 }
 
@@ -53,9 +59,7 @@ pub(crate) fn prepare_for(
     binding: &Binding,
     options: recompose::Options,
 ) -> Option<Prepared> {
-    let mut graph = source.clone();
-    graph.store_generated_weights();
-    drop(write_out(&mut graph, &Binding::default()));
+    let (mut graph, _) = of_file(source);
     if !graph.has_bodies() || !write_out(&mut graph, binding).1 {
         return None;
     }

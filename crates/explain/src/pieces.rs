@@ -64,6 +64,11 @@ const PIECES: &[&str] = &[
     "abruptly",
 ];
 
+/// All words that matter: the needles of the families and the signs of readings.
+pub(crate) fn words() -> impl Iterator<Item = &'static &'static str> {
+    FAMILIES.iter().flat_map(|family| family.needles).chain(context::READINGS)
+}
+
 /// Finds the words that matter.
 pub(crate) struct Pieces {
     search: Option<Searcher>,
@@ -73,7 +78,7 @@ pub(crate) struct Pieces {
 impl Pieces {
     pub(crate) fn new() -> Pieces {
         let mut around: Vec<Around> = PIECES.iter().copied().map(Around::new).collect();
-        for word in FAMILIES.iter().flat_map(|family| family.needles).chain(context::READINGS) {
+        for word in words() {
             let part = around.iter_mut().find_map(|a| Some((memmem::find(word.as_bytes(), a.piece)?, a)));
             if let Some((at, around)) = part {
                 around.add(word, at);
@@ -143,10 +148,6 @@ impl Around {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words() -> impl Iterator<Item = &'static &'static str> {
-        FAMILIES.iter().flat_map(|family| family.needles).chain(context::READINGS)
-    }
 
     #[test]
     fn every_word_contains_a_piece() {

@@ -136,8 +136,7 @@ mod tests {
 
     #[test]
     fn a_needle_with_a_number_has_words_before_it() {
-        let needles = FAMILIES.iter().flat_map(|f| f.needles).chain(context::READINGS);
-        for needle in needles {
+        for needle in crate::pieces::words() {
             let number = needle.chars().any(|c| c.is_ascii_digit()) && !needle.contains('%');
             assert!(!number || NUMBERS.iter().any(|words| needle.contains(words)), "{needle}");
             assert!(!number || numbers(needle.as_bytes()) != 0, "{needle}");

@@ -64,13 +64,16 @@ const PASS: &[&str] = &[
 const RECURRENT: &[&str] =
     &["Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D", "GRU", "LSTM", "RNN", "SimpleRNN"];
 
+/// Attention with heads.
+const HEADS: &[&str] = &["GroupQueryAttention", "GroupedQueryAttention", "MultiHeadAttention"];
+
 /// Which argument takes which tensor's mask: the layer, the argument's name, the tensor's place and name.
 const TAKE: &[(&[&str], &str, usize, &str)] = &[
     (RECURRENT, "mask", 0, "sequences"),
     (&["GlobalAveragePooling1D", "Softmax"], "mask", 0, "inputs"),
-    (&["GroupQueryAttention", "GroupedQueryAttention", "MultiHeadAttention"], "query_mask", 0, "query"),
-    (&["GroupQueryAttention", "GroupedQueryAttention", "MultiHeadAttention"], "value_mask", 1, "value"),
-    (&["GroupQueryAttention", "GroupedQueryAttention", "MultiHeadAttention"], "key_mask", 2, "key"),
+    (HEADS, "query_mask", 0, "query"),
+    (HEADS, "value_mask", 1, "value"),
+    (HEADS, "key_mask", 2, "key"),
 ];
 
 /// The masks that a layer takes of its tensors: the argument's name, and the tensor.
@@ -103,7 +106,7 @@ pub(crate) fn given(
         class => PASS.contains(&class),
     };
     // Where tensors are merged, each has to have one.
-    let merges = class != "MultiHeadAttention" && !class.contains("Attention") && !RECURRENT.contains(&class);
+    let merges = !class.contains("Attention") && !RECURRENT.contains(&class);
     let all =
         !merges || tensors.iter().filter(|(_, spec, _)| is_sequence(spec)).all(|(.., mask)| mask.is_some());
     mask.clone().filter(|_| passes && all)

@@ -175,6 +175,12 @@ impl<'r, 'a> Run<'r, 'a> {
         self.cast(y, dtype)
     }
 
+    /// The tensor that an argument of the call is, in the dtype that it has.
+    pub(crate) fn argument(&mut self, position: usize, name: &str) -> Option<Wire> {
+        let at = self.call.arguments.tensor(position, name).filter(|at| *at < self.tensors())?;
+        Some(self.raw(at))
+    }
+
     /// Runs a layer that this one holds on these tensors, its variables being this one's from `first` on; gives its outputs.
     pub(crate) fn inner(&mut self, layer: &Configured, tensors: &[Wire], first: usize) -> Vec<Wire> {
         self.inner_call(layer, &Arguments::plain(tensors.len()), tensors, first)

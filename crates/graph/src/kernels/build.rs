@@ -56,6 +56,11 @@ impl Flow {
     pub fn output(&self, wire: Wire, output: u32) -> Wire {
         Wire { output, ..wire }
     }
+
+    /// All outputs of a kernel.
+    pub fn outputs(&self, wire: Wire) -> Vec<Wire> {
+        (0..).zip(&self.kernel(wire).outputs).map(|(output, _)| self.output(wire, output)).collect()
+    }
 }
 
 /// The gradients of a list whose only differentiable input is the first.

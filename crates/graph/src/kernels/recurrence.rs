@@ -13,7 +13,7 @@ fn gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wire>]) -
     if given.clone().next().is_none() {
         return vec![None; kernel.inputs.len()];
     }
-    let outputs = (0..).zip(&kernel.outputs).map(|(output, _)| flow.output(y, output));
+    let outputs = flow.outputs(y);
     let reads: Vec<Wire> = kernel.inputs.iter().copied().chain(outputs).chain(given).collect();
     let made = kernel.inputs.iter().map(|w| new(flow.shape(*w), flow.dtype(*w))).collect();
     let name = if kernel.name == "While" { "WhileGrad" } else { "CudnnRNNBackpropV3" };
@@ -79,9 +79,8 @@ impl Flow {
         let block = (early > 0).then(|| new(&[&[early], one].concat(), dtype));
         let items = (early..*steps).map(|_| new(one, dtype));
         let made: Vec<Made> = block.into_iter().chain(items).collect();
-        let count = made.len();
         let first = self.push("TensorListFromTensor", &[x], made, Some(to_list_gradient));
-        (0..).take(count).map(|output| self.output(first, output)).collect()
+        self.outputs(first)
     }
 
     /// The tensors of a list, in the order of their indices, as one of this shape.
@@ -103,7 +102,7 @@ impl Flow {
         let part = |_| Made { shape: one.to_vec(), dtype, place: Place::Alias };
         let parts = (0..*steps).map(part).collect();
         let first = self.push("Unpack", &[x], parts, Some(unpack_gradient));
-        (0..).zip(0..*steps).map(|(output, _)| self.output(first, output)).collect()
+        self.outputs(first)
     }
 
     /// Bytes that a step of a loop keeps for its gradient: what kernels `from..` made and their gradients read.

@@ -97,8 +97,8 @@ impl Layer for Bidirectional {
         let x = run.x(0);
         let mut tensors = vec![x];
         let mut arguments = Arguments::plain(1);
-        if let Some(at) = run.call.arguments.tensor(2, "mask").filter(|i| *i < run.tensors()) {
-            tensors.push(run.raw(at));
+        if let Some(mask) = run.argument(2, "mask") {
+            tensors.push(mask);
             arguments.named.insert("mask".into(), Argument::Tensor(1));
         }
         let forward = run.inner_call(&self.forward, &arguments, &tensors, 0);

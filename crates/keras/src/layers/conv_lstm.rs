@@ -3,7 +3,7 @@
 //! keras/src/layers/rnn/conv_lstm.py: an LSTM whose products are convolutions; the recurrent one pads so that the state keeps its size.
 
 use super::LayerSpec;
-use super::gates::{masked, masks};
+use super::gates::{masked, masks, parts};
 use super::recurrence::{Body, Recurrence};
 use crate::activation::Activation;
 use crate::layer::{Call, Drawn, Keras, Layer, Weight};
@@ -68,10 +68,7 @@ impl ConvLstm {
         let name = if axes == 3 { "Conv3D" } else { "Conv2D" };
         let parts = |run: &mut Run<'_, '_>, k: usize| {
             let x = run.weight(k);
-            let mut shape = run.shape(x).to_vec();
-            shape.last_mut().into_iter().for_each(|d| *d = self.filters);
-            let first = run.split(x, &vec![shape; GATES]);
-            (0..).zip(0..GATES).map(|(output, _)| run.output(first, output)).collect::<Vec<_>>()
+            parts(run, x, self.filters, GATES)
         };
         let inputs: Vec<Wire> = (0..GATES).map(|gate| masked(run, x, &drawn.input, gate)).collect();
         let states: Vec<Wire> = (0..GATES).map(|gate| masked(run, h, &drawn.state, gate)).collect();
@@ -177,7 +174,7 @@ impl Layer for ConvLstm {
             sequences: self.return_sequences,
             backwards: self.go_backwards,
             time_major: false,
-            mask: run.call.arguments.tensor(2, "mask").filter(|i| *i < run.tensors()).map(|i| run.raw(i)),
+            mask: run.argument(2, "mask"),
             zeros: false,
         };
         let step = |run: &mut Run<'_, '_>, x, states: &[Wire]| match *states {

@@ -32,6 +32,14 @@ pub(super) fn masked(run: &mut Run<'_, '_>, x: Wire, masks: &[Wire], gate: usize
     }
 }
 
+/// All gates of a tensor, each `width` elements of its last axis, as tensors of their own.
+pub(super) fn parts(run: &mut Run<'_, '_>, x: Wire, width: u64, count: usize) -> Vec<Wire> {
+    let mut shape = run.shape(x).to_vec();
+    shape.last_mut().into_iter().for_each(|d| *d = width);
+    let first = run.split(x, &vec![shape; count]);
+    run.outputs(first)
+}
+
 impl RecurrentCell {
     /// How many gates it has.
     pub(super) fn count(&self) -> usize {
@@ -78,10 +86,7 @@ impl RecurrentCell {
 
     /// All gates of a tensor, each a tensor of its own.
     fn parts(&self, run: &mut Run<'_, '_>, x: Wire) -> Vec<Wire> {
-        let mut shape = run.shape(x).to_vec();
-        shape.last_mut().into_iter().for_each(|d| *d = self.units);
-        let first = run.split(x, &vec![shape; self.count()]);
-        (0..).zip(0..self.count()).map(|(output, _)| run.output(first, output)).collect()
+        parts(run, x, self.units, self.count())
     }
 
     fn simple(&self, run: &mut Run<'_, '_>, now: &Step<'_>) -> Option<Vec<Wire>> {

@@ -191,9 +191,8 @@ impl Layer for GlobalPooling {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape(0));
-        if let Some(mask) = run.call.arguments.tensor(1, "mask").filter(|i| *i < run.tensors()) {
+        if let Some(mask) = run.argument(1, "mask") {
             // global_average_pooling1d.py: the mean of the positions that count.
-            let mask = run.raw(mask);
             let mut rows = run.shape(mask).to_vec();
             rows.insert(self.data_format.channel_axis(3).min(rows.len()), 1);
             let mask = run.view("ExpandDims", mask, &rows);

@@ -137,8 +137,7 @@ impl Projected {
 /// constant as long as sizes are, joined (`_compute_attention_mask`).
 fn mask(run: &mut Run<'_, '_>, rows: u64, columns: u64) -> Option<Wire> {
     let given = |run: &mut Run<'_, '_>, position: usize, name: &str| {
-        let at = run.call.arguments.tensor(position, name).filter(|i| *i < run.tensors())?;
-        let mask = run.raw(at);
+        let mask = run.argument(position, name)?;
         Some(run.cast(mask, DType::Bool))
     };
     let batch = |run: &Run<'_, '_>, mask: Wire| run.shape(mask).first().copied().unwrap_or(1);

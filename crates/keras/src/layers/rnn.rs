@@ -142,7 +142,7 @@ impl Layer for Rnn {
             sequences: self.options.return_sequences,
             backwards: self.options.go_backwards,
             time_major: self.options.time_major,
-            mask: run.call.arguments.tensor(2, "mask").filter(|i| *i < run.tensors()).map(|i| run.raw(i)),
+            mask: run.argument(2, "mask"),
             zeros: self.options.zero_output_for_mask,
         };
         if self.can_fuse && cell.is_default() && !self.options.unroll && self.options.use_cudnn() {

@@ -39,9 +39,7 @@ impl Layer for Softmax {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let mut x = run.x(0);
-        let mask = run.call.arguments.tensor(1, "mask").filter(|i| *i < run.tensors());
-        let mask = mask.map(|i| run.raw(i));
-        let Some(mask) = mask else {
+        let Some(mask) = run.argument(1, "mask") else {
             let y = run.softmax(x);
             return run.finish(y);
         };

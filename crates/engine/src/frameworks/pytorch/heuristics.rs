@@ -87,13 +87,7 @@ pub(super) fn scratch(
     }
     let is_wide = groups > 1 && per_group >= WIDE_GROUP;
     match (kernels, pass) {
-        (Kernels::Plain, Pass::Input) if is_wide => {
-            if channels_last {
-                all
-            } else {
-                0
-            }
-        }
+        (Kernels::Plain, Pass::Input) if is_wide && !channels_last => 0,
         (Kernels::Plain | Kernels::Half | Kernels::Tf32 { fast: true }, _) if is_wide => all,
         _ if is_narrow => 0,
         (Kernels::Plain, Pass::Input) if channels_last => all,
@@ -128,8 +122,8 @@ mod tests {
     /// Bytes that are small beside a step, whatever they are.
     const SMALL: u64 = 2 << 20;
 
-    /// The sizes of a convolution of 32 images, and whether its input is one.
-    fn sizes(text: &str) -> (Sizes, bool) {
+    /// The sizes of a convolution of 32 images.
+    fn sizes(text: &str) -> Sizes {
         let numbers: Vec<u64> = text.split(' ').map(|n| n.parse().unwrap()).collect();
         let [channels, height, width, outputs, r, s, stride, padding, dilation, groups] = numbers[..] else {
             panic!("{text}")
@@ -138,7 +132,7 @@ mod tests {
         let x = [32, channels, height, width];
         let w = [outputs, channels / groups, r, s];
         let y = [32, outputs, side(height, r), side(width, s)];
-        (Sizes::read([&x, &w, &y]).unwrap(), channels <= 4)
+        Sizes::read([&x, &w, &y]).unwrap()
     }
 
     /// For each card, dtype and layout: the share of plans, in percent, whose scratch memory the rule says within 15 % or what is
@@ -155,11 +149,11 @@ mod tests {
             for (p, pass) in [Pass::Forward, Pass::Input, Pass::Filter].into_iter().enumerate() {
                 let mut of = 0;
                 for row in &rows {
-                    let (sizes, is_image) = sizes(row[0]);
+                    let sizes = sizes(row[0]);
                     let asked: i64 = row[column].split(' ').nth(p).unwrap().parse().unwrap();
                     // Nobody asks for an image's gradient.
                     let Some(asked) =
-                        u64::try_from(asked).ok().filter(|_| !(is_image && pass == Pass::Input))
+                        u64::try_from(asked).ok().filter(|_| !(sizes.is_image() && pass == Pass::Input))
                     else {
                         continue;
                     };

@@ -219,8 +219,7 @@ impl Sizes {
 
 /// Whether a filter moves by one: that keeps the map's size, up to padding.
 fn has_unit_stride(x: &[u64], w: &[u64], y: &[u64]) -> bool {
-    let sides = x.iter().zip(w).zip(y).skip(2);
-    sides.fold(true, |unit, ((x, w), y)| unit && y.saturating_add(*w) > *x)
+    x.iter().zip(w).zip(y).skip(2).all(|((x, w), y)| y.saturating_add(*w) > *x)
 }
 
 /// The largest scratch memory among the plans that a search may try.

@@ -39,8 +39,8 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// What these kernels wait for.
-    pub(super) fn of(flow: &Flow, kernels: impl Iterator<Item = u32>) -> Waits {
+    /// What these kernels wait for; `one` is who stands for what they read.
+    pub(super) fn of(flow: &Flow, kernels: impl Iterator<Item = u32>, one: impl Fn(u32) -> u32) -> Waits {
         let mut waits = Waits {
             readers: vec![Vec::new(); flow.kernels.len()],
             number: vec![0; flow.kernels.len()],
@@ -48,7 +48,7 @@ impl Waits {
         };
         for at in kernels {
             waits.needed.push(at);
-            let mut from: Vec<u32> = reads(&flow.kernels[at as usize]).collect();
+            let mut from: Vec<u32> = reads(&flow.kernels[at as usize]).map(&one).collect();
             from.sort_unstable();
             from.dedup();
             waits.number[at as usize] = u32::try_from(from.len()).unwrap_or(u32::MAX);

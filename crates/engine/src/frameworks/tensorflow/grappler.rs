@@ -9,7 +9,7 @@
 //! TensorFlow 2.21; checked against the partition graphs of traced steps.
 //! Of a loop's body there is one copy in the graph, so all steps' copies of a kernel stand where the first step's stands.
 
-use super::dependencies::{has_effect, reads};
+use super::dependencies::{Waits, has_effect, reads};
 use super::{Effect, Flow, Wire};
 use std::collections::BTreeMap;
 
@@ -100,17 +100,9 @@ fn walked(flow: &Flow, bodies: &Bodies, roots: &[u32], kept: &[Wire]) -> Vec<u32
 
 /// By kernel, its place after a topological sort that begins with this order (Kahn's algorithm, first in, first out).
 fn sorted(flow: &Flow, needed: &[bool], order: &[u32], bodies: &Bodies) -> Vec<u32> {
-    let mut waiting = vec![0_u32; flow.kernels.len()];
-    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
     let order = || order.iter().copied().filter(|at| needed[*at as usize]);
-    for at in order() {
-        let mut from: Vec<u32> =
-            reads(&flow.kernels[at as usize]).map(|from| bodies.first[from as usize]).collect();
-        from.sort_unstable();
-        from.dedup();
-        waiting[at as usize] = u32::try_from(from.len()).unwrap_or(u32::MAX);
-        from.into_iter().for_each(|from| readers[from as usize].push(at));
-    }
+    let Waits { readers, number: mut waiting, .. } =
+        Waits::of(flow, order(), |from| bodies.first[from as usize]);
     let mut queue: Vec<u32> = order().filter(|at| waiting[*at as usize] == 0).collect();
     // A variable is read one level below its handle.
     queue.sort_by_key(|at| matches!(flow.kernels[*at as usize].effect, Effect::Read(_)));

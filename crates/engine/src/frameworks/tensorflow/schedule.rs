@@ -39,7 +39,7 @@ impl<'a> Schedule<'a> {
             None => Positions::as_made(flow),
         };
         let kernels = || (0..).zip(&needed).filter(|(_, needed)| **needed).map(|(at, _)| at);
-        let mut waits = Waits::of(flow, kernels());
+        let mut waits = Waits::of(flow, kernels(), |from| from);
         waits.readers.iter_mut().for_each(|list| list.sort_by_key(|reader| positions.of(*reader)));
         let first = kernels().filter(|at| waits.number[*at as usize] == 0).collect();
         Schedule { flow, first, waits, parallel }
