@@ -6,6 +6,7 @@
 
 mod causes;
 mod context;
+mod course;
 mod decode;
 mod families;
 mod json;
@@ -17,7 +18,6 @@ mod scan;
 mod shapes;
 mod size;
 mod text;
-mod words;
 
 pub use causes::{Cause, Confidence, Finding};
 pub use context::{Context, Run};

@@ -11,12 +11,12 @@
 mod part;
 
 use crate::Log;
+use crate::course::Words;
 use crate::decode::Text;
 use crate::families;
 use crate::line::{LINE, around, newlines, plain};
-use crate::pieces::Pieces;
+use crate::pieces::{Class, Pieces};
 use crate::shapes::{Shape, Shapes};
-use crate::words::{Class, Words};
 use std::io::{self, Read};
 use std::sync::OnceLock;
 
@@ -113,13 +113,13 @@ struct Scan {
     before: Vec<u8>,
     /// Whether that holds a traceback.
     traced: bool,
+    /// Where the last failure is in the bytes that are read now: what is before it was searched for a traceback.
+    asked: usize,
     first: String,
     telling: Vec<String>,
-    /// Whether lines that matter follow one another, so that the next is read without a search for one.
-    dense: bool,
     /// Whether the last line had no end yet.
     open: bool,
-    /// The last line, in the bytes that are read now, and the place of its shape.
+    /// The last line of which the shape was looked up, in the bytes that are read now, and the place of the shape.
     last: Option<(usize, usize, usize)>,
 }
 
@@ -145,9 +145,9 @@ impl Scan {
             resumes: false,
             before: Vec::new(),
             traced: false,
+            asked: 0,
             first: String::new(),
             telling: Vec::new(),
-            dense: false,
             open: false,
             last: None,
         }
@@ -158,15 +158,20 @@ impl Scan {
     fn lines(&mut self, bytes: &[u8], from: usize, to: usize) {
         let mut at = from;
         self.last = None;
+        self.asked = 0;
+        let mut next = self.pieces.next(bytes, from);
         while at < to {
-            let all = self.following > 0 || self.dense || self.watches();
-            let hit = if all { Some(at) } else { self.pieces.next(bytes, at) };
+            let all = self.following > 0 || self.watches();
+            let hit = if all { Some(at) } else { next.map(|hit| hit.at) };
             let Some(hit) = hit.filter(|hit| *hit < to) else { break };
             let (start, end) = around(bytes, at, hit);
             self.log.lines += newlines(&bytes[at..start]);
-            let matters = self.line(bytes, start, end);
-            let whole = matches!(bytes.get(end), Some(b'\n' | b'\r'));
-            self.dense = matters && whole && (self.dense || start == at);
+            let mut class = Class::default();
+            while let Some(hit) = next.filter(|hit| hit.at < end) {
+                class |= hit.class;
+                next = self.pieces.next(bytes, hit.at + 1);
+            }
+            self.line(bytes, (start, end), class);
             at = match bytes.get(end) {
                 Some(b'\n') => {
                     self.log.lines += 1;
@@ -198,8 +203,8 @@ impl Scan {
         self.failed && self.log.progress_after >= 3 && !self.log.died_after
     }
 
-    /// Reads a line: whether it may be a message or a reading.
-    fn line(&mut self, bytes: &[u8], start: usize, end: usize) -> bool {
+    /// Reads a line.
+    fn line(&mut self, bytes: &[u8], (start, end): (usize, usize), class: Class) {
         let line = &bytes[start..end];
         if self.following > 0
             && let Some(free) = families::dumped(line)
@@ -207,28 +212,45 @@ impl Scan {
             for message in self.log.messages.iter_mut().rev().take(8) {
                 message.largest_free = message.largest_free.max(free);
             }
-            return false;
+            return;
         }
-        // Logs repeat themselves to the letter, too.
-        let again = self.last.filter(|(first, end, _)| &bytes[*first..*end] == line);
-        let place = again.map_or_else(|| self.shapes.place(self.words, line), |(_, _, place)| place);
-        self.last = Some((start, end, place));
-        let known = *self.shapes.at(place);
-        let class = known.class;
-        if self.watches() {
+        let place = (class.families > 0 || self.watches()).then(|| self.place(bytes, (start, end), class));
+        if let Some(place) = place.filter(|_| self.watches()) {
+            let words = self.words;
+            let course = *self.shapes.at(place).course.get_or_insert_with(|| words.judge(line));
             self.watched += 1;
-            self.log.progress_after += u64::from(class.progress);
-            self.log.died_after |= class.end;
+            self.log.progress_after += u64::from(course.progress);
+            self.log.died_after |= course.end;
         }
         let following = self.following > 0;
         self.following = self.following.saturating_sub(1);
         self.followed += u64::from(following);
-        if class.families == 0 {
-            if following || class.reading && self.wants_reading() {
-                self.part(bytes, (start, end), class, following);
-            }
-            return class.reading;
+        if let Some(place) = place.filter(|_| class.families > 0) {
+            self.message(bytes, (start, end), class, following, place);
+        } else if following || class.reading && self.wants_reading() {
+            self.part(bytes, (start, end), class, following);
         }
+    }
+
+    /// Where the shape of a line is remembered. Logs repeat themselves to the letter, too.
+    fn place(&mut self, bytes: &[u8], (start, end): (usize, usize), class: Class) -> usize {
+        let line = &bytes[start..end];
+        let again = self.last.filter(|(first, end, _)| &bytes[*first..*end] == line);
+        let place = again.map_or_else(|| self.shapes.place(class, line), |(_, _, place)| place);
+        self.last = Some((start, end, place));
+        place
+    }
+
+    /// Reads a line that may be a message, or counts it with others of its shape.
+    fn message(
+        &mut self,
+        bytes: &[u8],
+        (start, end): (usize, usize),
+        class: Class,
+        following: bool,
+        place: usize,
+    ) {
+        let known = *self.shapes.at(place);
         let often = Some(known).filter(|known| known.times >= OFTEN);
         let another = self.went_on() && often.is_some_and(|known| known.failure);
         let counts = |known: &Shape| known.message.is_none() || known.episode == self.episode;
@@ -249,7 +271,6 @@ impl Scan {
             shape.failure = found.is_some_and(|(_, failure)| failure);
             shape.episode = self.episode;
         }
-        true
     }
 
     /// Whether so many failures were survived that only the last of a chunk is read.

@@ -1,7 +1,8 @@
 //! What is remembered of the shapes of lines, so that a line like many before it costs no second reading: logs print the same few
 //! shapes over and over. A shape is the line without its numbers. Of constant size: a shape whose place another takes is judged again.
 
-use crate::words::{Class, Words};
+use crate::course::Course;
+use crate::pieces::Class;
 
 /// Shapes that are remembered.
 const SHAPES: usize = 1 << 14;
@@ -10,7 +11,8 @@ const SHAPES: usize = 1 << 14;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shape {
     shape: u64,
-    pub(crate) class: Class,
+    /// What it says of the course of a run, if that was asked.
+    pub(crate) course: Option<Course>,
     /// How often it was read.
     pub(crate) times: u16,
     /// The message that it was, and in which episode.
@@ -41,60 +43,30 @@ impl Shapes {
     }
 
     /// Where the shape of a line is remembered, with its numbers where they count.
-    pub(crate) fn place(&mut self, words: &Words, line: &[u8]) -> usize {
-        let shape = self.shape(line);
-        let place = self.remembered(shape, || words.judge(line));
-        let class = self.seen[place].class;
-        if !class.number {
-            return place;
-        }
-        self.remembered(shape ^ numbers(line).rotate_left(1).wrapping_add(1), || class)
-    }
-
-    fn remembered(&mut self, shape: u64, class: impl FnOnce() -> Class) -> usize {
+    pub(crate) fn place(&mut self, class: Class, line: &[u8]) -> usize {
+        let shape = self.shape(line) ^ class.numbers;
         // The highest bits depend on all others.
         let mixed = shape.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SHAPES.ilog2());
         let place = usize::try_from(mixed).unwrap_or(0) % SHAPES;
         if self.seen[place].shape != shape {
-            self.seen[place] = Shape { shape, class: class(), ..Shape::default() };
+            self.seen[place] = Shape { shape, ..Shape::default() };
         }
         place
     }
 
     /// The shape of a line: the same for lines that differ in numbers only.
     fn shape(&self, line: &[u8]) -> u64 {
-        let add = |pair: [u8; 2]| u64::from(self.pairs[usize::from(u16::from_le_bytes(pair))]);
-        let first = add([b'\n', line.first().copied().unwrap_or(b'\n')]);
-        line.windows(2).fold(first, |sum, pair| sum + add([pair[0], pair[1]]))
-    }
-}
-
-/// Which numbers of a line may be those of a needle, and where among its numbers: with its shape, all that a verdict rests on.
-pub(crate) fn numbers(line: &[u8]) -> u64 {
-    let (mut sum, mut place, mut at) = (0u64, 0u64, 0);
-    while at < line.len() {
-        if !line[at].is_ascii_digit() {
-            at += 1;
-            continue;
+        let add = |pair: u16| u64::from(self.pairs[usize::from(pair)]);
+        let mut sum = add(u16::from_le_bytes([b'\n', line.first().copied().unwrap_or(b'\n')]));
+        let mut rest = line;
+        // Eight bytes are seven pairs.
+        while let Some(eight) = rest.first_chunk() {
+            let eight = u64::from_le_bytes(*eight);
+            sum += (0..7).map(|i| add((eight >> (8 * i) & 0xffff) as u16)).sum::<u64>();
+            rest = &rest[7..];
         }
-        let rest = &line[at..];
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        place += 1;
-        let number: u64 = match &rest[..digits] {
-            b"2" => 2,
-            b"7" => 7,
-            b"9" => 9,
-            b"135" => 135,
-            b"137" => 137,
-            b"247" => 247,
-            _ => 0,
-        };
-        if number > 0 {
-            sum = sum.wrapping_add(mixed(place << 32 | number));
-        }
-        at += digits;
+        rest.windows(2).fold(sum, |sum, pair| sum + add(u16::from_le_bytes([pair[0], pair[1]])))
     }
-    sum
 }
 
 /// What a pair of bytes, the first the lower, adds to a shape: nothing inside of a number, and all digits are alike.
@@ -104,7 +76,7 @@ fn pair(bytes: u16) -> u32 {
 }
 
 /// A number without a pattern, from one that has (the finaliser of splitmix64).
-fn mixed(n: u64) -> u64 {
+pub(crate) fn mixed(n: u64) -> u64 {
     let n = n.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -120,5 +92,12 @@ mod tests {
         assert_eq!(shape("step 5 loss 0.1"), shape("step 123 loss 45.678"));
         assert_ne!(shape("step 5 loss 0.1"), shape("step loss 0.1"));
         assert_ne!(shape("it was killed"), shape("killed it was"));
+        for len in 0..40 {
+            let line = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz".get(..len).unwrap_or_default();
+            let pairs = format!("\n{line}").as_bytes().windows(2).fold(0, |sum, two| {
+                sum + u64::from(shapes.pairs[usize::from(u16::from_le_bytes([two[0], two[1]]))])
+            });
+            assert!(len == 0 || shape(line) == pairs, "{len}");
+        }
     }
 }

@@ -61,6 +61,7 @@ pub(super) const FAMILY: Family = Family {
         "Error out of memory at line",
         "ErrorOutOfDeviceMemory",
     ],
+    after: None,
     parse,
     follow: super::nothing,
     names: &["cuda"],

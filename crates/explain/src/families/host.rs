@@ -79,6 +79,7 @@ pub(super) const FAMILY: Family = Family {
         "has abruptly died",
         "was terminated abruptly while the future",
     ],
+    after: None,
     parse,
     follow: super::nothing,
     names: &["host"],

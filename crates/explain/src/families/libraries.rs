@@ -27,6 +27,7 @@ pub(super) const FAMILY: Family = Family {
         "Assertion `",
         "Loaded runtime CuDNN library: ",
     ],
+    after: None,
     parse,
     follow,
     names: &["library"],

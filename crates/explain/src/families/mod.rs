@@ -14,10 +14,15 @@ mod xla;
 use crate::message::Message;
 pub(crate) use tensorflow::dumped;
 
+/// Reads the number after a needle from the bytes there, which may be many lines: none where the needle does not matter.
+pub(crate) type After = fn(&[u8]) -> Option<i64>;
+
 /// A family of messages.
 pub(crate) struct Family {
     /// What every line of it contains one of.
     pub(crate) needles: &'static [&'static str],
+    /// The number that must stand after a needle, where not anything may.
+    pub(crate) after: Option<After>,
     /// Reads a line.
     pub(crate) parse: fn(&str) -> Option<Message>,
     /// Adds what a later line says to a message of this family.

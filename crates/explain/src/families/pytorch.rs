@@ -26,6 +26,7 @@ pub(super) const FAMILY: Family = Family {
         "kIOGPUCommandBufferCallbackErrorOutOfMemory",
         "NVML_SUCCESS == r INTERNAL ASSERT",
     ],
+    after: None,
     parse,
     follow,
     names: &["pytorch"],

@@ -31,6 +31,7 @@ pub(super) const FAMILY: Family = Family {
         "ResourceExhaustedError",
         "Dst tensor is not initialized",
     ],
+    after: None,
     parse,
     follow,
     names: &["tensorflow"],

@@ -17,6 +17,7 @@ pub(super) const FAMILY: Family = Family {
         "Ran out of memory in memory space",
         "Resource exhausted: Out of memory",
     ],
+    after: None,
     parse,
     follow,
     names: &["jax"],

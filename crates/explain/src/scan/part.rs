@@ -9,7 +9,7 @@ use crate::context::{self, Context};
 use crate::families;
 use crate::line::{LINE, plain};
 use crate::message::Kind;
-use crate::words::Class;
+use crate::pieces::Class;
 
 impl Scan {
     /// Reads a line in full: its message's place and whether it is a failure, if it has one.
@@ -59,11 +59,14 @@ impl Scan {
                 line.clone_into(&mut self.first);
                 self.telling.clear();
                 self.traced = context::is_traced(before);
-            } else if !self.traced && context::is_traced(before) {
+            } else if !self.traced
+                && context::is_traced(&bytes[self.asked.max(start.saturating_sub(BEHIND))..start])
+            {
                 // A warning came first, and the exception after it.
                 self.before.extend(before);
                 self.traced = true;
             }
+            self.asked = start;
             self.failed = true;
             self.resumes = false;
             self.failed_again();
