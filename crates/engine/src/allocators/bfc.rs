@@ -125,8 +125,7 @@ impl BfcAllocator {
 
     /// `DeallocateFreeRegions`.
     fn collect(&mut self, size: u64) -> bool {
-        let whole: Vec<Key> =
-            self.free.iter().copied().filter(|key| !self.chunks[key.id()].is_split()).collect();
+        let whole: Vec<Key> = self.free.iter().filter(|key| !self.chunks[key.id()].is_split()).collect();
         let bytes: u64 = whole.iter().map(|key| key.size()).sum();
         let room = self.config.memory_limit.0 - self.usage.reserved.0;
         if !self.config.garbage_collection

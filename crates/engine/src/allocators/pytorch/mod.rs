@@ -96,7 +96,7 @@ impl PytorchAllocator {
                 if self.grown(next.id()) >= self.grown(key.id()) {
                     break;
                 }
-                key = *next;
+                key = next;
             }
             place = free.find(key)?;
         }
@@ -159,7 +159,7 @@ impl PytorchAllocator {
             return false;
         }
         let wanted = size.max(self.max_split());
-        let first = self.pools[pool].free.at_least(wanted).next().copied();
+        let first = self.pools[pool].free.at_least(wanted).next();
         if let Some(id) = first.map(Key::id) {
             // PyTorch does not look whether it is split, and such a block hardly ever is.
             if !self.chunks[id].is_split() {
