@@ -1,5 +1,6 @@
 //! What of a graph does not depend on sizes or on a plan: found once when a model is made ready, and read by each estimate.
 
+use crate::frameworks::pytorch;
 use crate::host::Reads;
 use crate::parameters::{self, Stored};
 use memfit_graph::{Graph, TensorId};
@@ -24,6 +25,8 @@ pub(crate) struct Structure {
     pub(crate) layer_numbers: HashMap<Arc<str>, u32>,
     /// Names that keep tensors alive, in the order in which they go.
     pub(crate) names: Vec<Name>,
+    /// Whether it is a causal language model, whose loss is computed in float32.
+    pub(crate) is_causal_lm: bool,
 }
 
 /// A Python name that keeps a tensor alive until a node has run.
@@ -65,7 +68,8 @@ impl Structure {
             layers: layers.names,
             node_layers,
             layer_numbers: layers.numbers,
-            names: crate::frameworks::pytorch::names(graph),
+            names: pytorch::names(graph),
+            is_causal_lm: pytorch::loss::is_causal_lm(graph),
         }
     }
 }

@@ -6,8 +6,8 @@
 
 use super::strides::Dims;
 use super::tape::{Tape, TensorRef};
-use crate::Loss;
 use crate::sizes::elements;
+use crate::{Loss, Structure};
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
 use memfit_graph::ops::transpose::Transpose;
 use memfit_graph::{
@@ -59,9 +59,9 @@ pub(crate) struct Classes {
 }
 
 /// Where an output of this rank has its classes, and whether it is the logits of a causal language model, which lie on the last axis.
-pub(crate) fn classes(graph: &Graph, output: TensorId, rank: usize) -> Classes {
+pub(crate) fn classes(graph: &Graph, structure: &Structure, output: TensorId, rank: usize) -> Classes {
     let axis = class_axis(graph, output, rank);
-    Classes { axis, upcast: axis == usual_class_axis(rank) && is_causal_lm(graph) }
+    Classes { axis, upcast: axis == usual_class_axis(rank) && structure.is_causal_lm }
 }
 
 /// The axis of a model's output on which its classes lie. A linear layer writes them last, a convolution on axis 1; models turn
@@ -111,7 +111,7 @@ pub(crate) fn target(loss: Loss, output: &[u64], class_axis: usize) -> Option<(V
 /// Whether a model is a causal language model: one embedded sequence, attended to without looking ahead. A file of a fixed length may
 /// hold nothing of the latter but a stored mask, whose values are not read. transformers
 /// casts the logits of these up to float32 (loss/loss_utils.py, `ForCausalLMLoss`, 5.x), and of no others.
-fn is_causal_lm(graph: &Graph) -> bool {
+pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
     let is_embedded = |id: &TensorId| {
         let mut seen = BTreeSet::from([*id]);
         for node in &graph.nodes {
