@@ -2,7 +2,8 @@
 
 use crate::devices::context::ContextItem;
 use crate::{Category, Fit, Phase, Plan, Timeline};
-use memfit_graph::Bytes;
+use memfit_graph::{Bytes, Dims};
+use smallvec::SmallVec;
 
 /// The model in numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -106,7 +107,7 @@ pub struct LayerRow {
     /// The operator type, several joined by `+`.
     pub op: String,
     /// The shapes of its outputs.
-    pub output_shapes: Vec<Vec<u64>>,
+    pub output_shapes: SmallVec<[Dims; 1]>,
     /// Elements of the parameters it is the first to use.
     pub parameters: u64,
     /// Their bytes.

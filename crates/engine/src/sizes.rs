@@ -1,13 +1,13 @@
 //! Sizes: how many elements a shape has, and whether every tensor of a graph has a size that can be added up.
 
-use memfit_graph::{Bytes, DType, Graph, Inferred, Problem, TensorId};
+use memfit_graph::{Bytes, DType, Graph, Inferred, Problem, TensorId, times};
 
 /// A tensor larger than this (1 PiB) is refused: sums over a step of such tensors stay far below 2^64, and no machine holds one.
 const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
 
 /// The elements of a shape, saturating.
 pub(crate) fn elements(shape: &[u64]) -> u64 {
-    shape.iter().fold(1, |all, d| all.saturating_mul(*d))
+    shape.iter().fold(1, |all, d| times(all, *d))
 }
 
 /// Every tensor must have a size, at least an upper bound.
@@ -39,7 +39,7 @@ pub(crate) fn check(graph: &Graph, inferred: &Inferred) -> Result<(), Vec<Proble
 fn check_range(graph: &Graph, inferred: &Inferred) -> Result<(), Vec<Problem>> {
     let too_large = |(tensor, ty): &(&memfit_graph::Tensor, &memfit_graph::Type)| {
         let shape = ty.shape()?;
-        let elements = shape.dims().iter().try_fold(1_u64, |n, d| Some(n.saturating_mul(d.upper()?)))?;
+        let elements = shape.dims().iter().try_fold(1_u64, |n, d| Some(times(n, d.upper()?)))?;
         let bytes = ty.dtype().unwrap_or(DType::Float32).size_of(elements);
         if bytes <= LARGEST_TENSOR {
             return None;

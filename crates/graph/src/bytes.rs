@@ -6,6 +6,11 @@
 use std::fmt;
 use std::iter::Sum;
 
+/// The product, saturating. Numbers below 2^32 have one that fits: WebAssembly can't tell an overflow but by a product of 128 bits.
+pub fn times(a: u64, b: u64) -> u64 {
+    if (a | b) >> 32 == 0 { a * b } else { a.saturating_mul(b) }
+}
+
 /// A number of bytes. Arithmetic saturates at `u64::MAX`, which [`Bytes::is_overflow`] tells apart: a model
 /// whose sizes overflow is reported as a problem, never wrapped around to a small number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +81,7 @@ impl std::ops::SubAssign for Bytes {
 impl std::ops::Mul<u64> for Bytes {
     type Output = Bytes;
     fn mul(self, factor: u64) -> Bytes {
-        Bytes(self.0.saturating_mul(factor))
+        Bytes(times(self.0, factor))
     }
 }
 

@@ -31,7 +31,7 @@ mod value;
 
 pub use attributes::{Attribute, Attributes, TensorAttribute};
 pub use binding::{Binding, batch_symbol};
-pub use bytes::Bytes;
+pub use bytes::{Bytes, times};
 pub use context::{Infer, Step};
 pub use dim::Dim;
 pub use dtype::DType;
@@ -39,7 +39,8 @@ pub use error::{OpError, Problem};
 pub use graph::{Graph, Node, NodeId, Role, Tensor, TensorId, Variable};
 pub use infer::{Inferred, infer};
 pub use lowering::{
-    Autocast, Call, Grad, Lowering, Operand, OutDtype, OutState, Output, Place, Saved, TensorState, View,
+    Autocast, Call, Dims, Grad, Lowering, Operand, OutDtype, OutState, Output, Place, Saved, TensorState,
+    View,
 };
 pub use names::is_exporter_name;
 pub use op::{Build, Op, OpSpec, UnknownOp, find_op};

@@ -8,6 +8,9 @@
 use crate::{DType, Value};
 use smallvec::SmallVec;
 
+/// The dims of a tensor that a call makes.
+pub type Dims = SmallVec<[u64; 4]>;
+
 /// A value inside one operator's list of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
@@ -86,7 +89,7 @@ pub enum Place {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     /// Dims.
-    pub shape: SmallVec<[u64; 4]>,
+    pub shape: Dims,
     /// Element type.
     pub dtype: OutDtype,
     /// Storage.
@@ -127,13 +130,8 @@ pub enum Grad {
     /// The gradient seen through the inverse of the output's view (reshape back, permute back; a slice gives a new
     /// zero tensor of the input's shape; an expand is summed).
     Unview,
-    /// This input's part of the gradient of a concatenation along `axis`, from `start`: a view.
-    Narrow {
-        /// Axis.
-        axis: usize,
-        /// First index.
-        start: u64,
-    },
+    /// This input's part of the gradient of a concatenation: a view.
+    Narrow,
     /// The gradient of one output expanded to the input's shape without a copy (sum, mean before its division).
     Expand,
 }
@@ -187,7 +185,7 @@ impl Call {
 
     /// Adds an output.
     pub fn output(mut self, shape: &[u64], dtype: OutDtype, place: Place) -> Call {
-        self.outputs.push(Output { shape: SmallVec::from_slice(shape), dtype, place });
+        self.outputs.push(Output { shape: Dims::from_slice(shape), dtype, place });
         self
     }
 

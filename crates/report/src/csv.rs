@@ -1,6 +1,7 @@
 //! An estimate's layers as comma-separated values, one row a layer, bytes as integers.
 
 use memfit_engine::Estimate;
+use memfit_graph::Dims;
 
 const COLUMNS: [&str; 11] = [
     "name",
@@ -25,7 +26,7 @@ pub fn estimate(e: &Estimate) -> String {
     };
     record(&COLUMNS.map(str::to_owned));
     for row in &e.layers {
-        let shape = |dims: &Vec<u64>| dims.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+        let shape = |dims: &Dims| dims.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
         let shapes: Vec<String> = row.output_shapes.iter().map(shape).collect();
         record(&[
             row.name.clone(),

@@ -6,7 +6,7 @@
 //! one more group.
 
 use memfit_engine::{Breakdown, LayerRow};
-use memfit_graph::Bytes;
+use memfit_graph::{Bytes, Dims};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many components of a module path tell layers apart.
@@ -31,7 +31,7 @@ pub struct Group {
     /// Their operator types with how often each occurs, the most frequent first.
     pub ops: Vec<(String, usize)>,
     /// The output shapes of the last one.
-    pub output_shapes: Vec<Vec<u64>>,
+    pub output_shapes: Vec<Dims>,
     /// Elements of their parameters.
     pub parameters: u64,
     /// Bytes first kept for backward by them.
@@ -162,7 +162,7 @@ impl Part {
                 name: String::new(),
                 layers: 1,
                 ops: layer.op.split('+').filter(|op| !op.is_empty()).map(|op| (op.to_owned(), 1)).collect(),
-                output_shapes: layer.output_shapes.clone(),
+                output_shapes: layer.output_shapes.to_vec(),
                 parameters: layer.parameters,
                 saved: layer.saved_bytes,
                 at_peak: layer.at_peak,

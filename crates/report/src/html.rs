@@ -7,7 +7,7 @@ use crate::amounts::grouped;
 use crate::svg::{self, escape};
 use crate::{Provenance, words};
 use memfit_engine::{Breakdown, Estimate, LayerRow};
-use memfit_graph::Bytes;
+use memfit_graph::{Bytes, Dims};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -162,7 +162,7 @@ fn table(out: &mut String, e: &Estimate) {
     }
     out.push_str("</tr></thead><tbody>\n");
     for row in &e.layers {
-        let shape = |dims: &Vec<u64>| dims.iter().map(u64::to_string).collect::<Vec<_>>().join("×");
+        let shape = |dims: &Dims| dims.iter().map(u64::to_string).collect::<Vec<_>>().join("×");
         let shapes: Vec<String> = row.output_shapes.iter().map(shape).collect();
         let Breakdown { activations, .. } = row.at_peak;
         let cell = |bytes: Bytes| format!("<td data-n=\"{}\">{bytes}</td>", bytes.0);

@@ -158,7 +158,7 @@ struct Shortage<'a> {
 struct Layer<'a> {
     name: &'a str,
     op: &'a str,
-    output_shapes: &'a [Vec<u64>],
+    output_shapes: Vec<&'a [u64]>,
     parameters: u64,
     parameter_bytes: u64,
     gradient_bytes: u64,
@@ -270,7 +270,7 @@ fn layer(l: &LayerRow) -> Layer<'_> {
     Layer {
         name: &l.name,
         op: &l.op,
-        output_shapes: &l.output_shapes,
+        output_shapes: l.output_shapes.iter().map(|dims| &dims[..]).collect(),
         parameters: l.parameters,
         parameter_bytes: l.parameter_bytes.0,
         gradient_bytes: l.gradient_bytes.0,

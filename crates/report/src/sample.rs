@@ -99,7 +99,7 @@ fn row(name: &str, op: &str, shape: [u64; 4], parameters: u64, own: impl FnOnce(
     LayerRow {
         name: name.into(),
         op: op.into(),
-        output_shapes: vec![shape.to_vec()],
+        output_shapes: [shape.into()].into_iter().collect(),
         parameters,
         parameter_bytes: bytes,
         gradient_bytes: bytes,

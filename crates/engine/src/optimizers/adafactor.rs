@@ -6,7 +6,7 @@
 
 use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
 use crate::OptimizerImpl;
-use memfit_graph::Bytes;
+use memfit_graph::{Bytes, Dims};
 
 struct Adafactor;
 
@@ -14,7 +14,7 @@ struct Adafactor;
 pub(super) const ALL: &[&dyn Optimizer] = &[&Adafactor];
 
 /// The shape with the dim `from_last` (0 is the last) reduced to 1.
-fn reduced(p: &Parameter, from_last: &[usize]) -> Vec<u64> {
+fn reduced(p: &Parameter, from_last: &[usize]) -> Dims {
     let rank = p.shape.len();
     let keep = |(i, dim): (usize, &u64)| if from_last.contains(&(rank - 1 - i)) { 1 } else { *dim };
     p.shape.iter().enumerate().map(keep).collect()

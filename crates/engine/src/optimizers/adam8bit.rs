@@ -49,7 +49,7 @@ impl Optimizer for Adam8bit {
         if !small {
             state.extend(["absmax1", "absmax2"].map(|label| StateTensor {
                 label,
-                shape: vec![elements.div_ceil(BLOCK)],
+                shape: [elements.div_ceil(BLOCK)].as_slice().into(),
                 dtype: DType::Float32,
                 on_device: true,
             }));
@@ -61,7 +61,12 @@ impl Optimizer for Adam8bit {
         if params.iter().all(|p| p.elements() < MIN_ELEMENTS) {
             return Vec::new();
         }
-        let table = |label| StateTensor { label, shape: vec![256], dtype: DType::Float32, on_device: true };
+        let table = |label| StateTensor {
+            label,
+            shape: [256].as_slice().into(),
+            dtype: DType::Float32,
+            on_device: true,
+        };
         vec![table("qmap1"), table("qmap2")]
     }
 
@@ -76,7 +81,7 @@ mod tests {
     #[test]
     fn moments_are_bytes_from_4096_elements_on() {
         let bytes = |n| {
-            let p = Parameter { shape: vec![n], dtype: DType::Bfloat16 };
+            let p = Parameter { shape: [n].as_slice().into(), dtype: DType::Bfloat16 };
             ALL[0].state(&p, &StepConfig::default()).iter().map(StateTensor::device_bytes).sum::<Bytes>()
         };
         assert_eq!(bytes(4095), Bytes(2 * 4 * 4095));

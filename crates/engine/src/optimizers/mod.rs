@@ -9,7 +9,7 @@
 //! Adding an optimizer is its file, a `mod` line and one line in [`ALL`]; a test keeps the three in step.
 
 use crate::OptimizerImpl;
-use memfit_graph::{Bytes, DType};
+use memfit_graph::{Bytes, DType, Dims};
 use std::borrow::Cow;
 
 mod adadelta;
@@ -59,7 +59,7 @@ pub static ALL: &[&[&dyn Optimizer]] = &[
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     /// Its dims; none for a scalar.
-    pub shape: Vec<u64>,
+    pub shape: Dims,
     /// Its dtype, which is its gradient's too.
     pub dtype: DType,
 }
@@ -82,7 +82,7 @@ pub struct StateTensor {
     /// The key under which the framework stores it.
     pub label: &'static str,
     /// Its dims.
-    pub shape: Vec<u64>,
+    pub shape: Dims,
     /// Its dtype.
     pub dtype: DType,
     /// Whether it is on the device: step counters of the foreach and loop implementations are on the CPU.
@@ -97,7 +97,7 @@ impl StateTensor {
 
     /// A float32 scalar.
     pub fn scalar(label: &'static str, on_device: bool) -> StateTensor {
-        StateTensor { label, shape: Vec::new(), dtype: DType::Float32, on_device }
+        StateTensor { label, shape: Dims::new(), dtype: DType::Float32, on_device }
     }
 
     /// Bytes on the device, before rounding.
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn master_weights_add_a_float32_copy_and_gradients_for_the_step() {
-        let half = Parameter { shape: vec![10, 10], dtype: DType::Bfloat16 };
+        let half = Parameter { shape: [10, 10].as_slice().into(), dtype: DType::Bfloat16 };
         let how = StepConfig { master_weights: true, ..StepConfig::default() };
         let adam = find("adam").unwrap();
         let bytes: Bytes = adam.state(&half, &how).iter().map(StateTensor::device_bytes).sum();

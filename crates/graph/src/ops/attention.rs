@@ -181,7 +181,7 @@ fn by_rows(l: &mut Lowering<'_>, i: usize, heads: Option<u64>) -> Traced {
     match (x.shape[..].to_vec().as_slice(), heads) {
         ([b, s, width], Some(heads)) => x.reshape(l, &[*b, *s, heads, width.checked_div(heads).unwrap_or(0)]),
         ([_, _, _, _], _) => x.transpose(l, 1, 2),
-        _ => Traced { shape: vec![0; 4], ..x },
+        _ => Traced { shape: [0; 4].into(), ..x },
     }
 }
 
@@ -192,9 +192,7 @@ pub(super) fn join_rows(l: &mut Lowering<'_>, past: &Traced, new: &Traced) -> Tr
     if let Some(rows) = shape.get_mut(1) {
         *rows = rows.saturating_add(start);
     }
-    let call = Call::new("cat")
-        .input(past.operand, Grad::Narrow { axis: 1, start: 0 })
-        .input(new.operand, Grad::Narrow { axis: 1, start });
+    let call = Call::new("cat").input(past.operand, Grad::Narrow).input(new.operand, Grad::Narrow);
     Traced::of(l, call.output(&shape, OutDtype::Promoted, Place::New), &shape, &[past, new])
 }
 

@@ -1,7 +1,8 @@
 //! Views and copies between the kernels of one operator: what `permute`, `reshape`, `expand` and `contiguous` do in
 //! PyTorch's own composite functions, with the dims tracked.
 
-use crate::{Autocast, Call, DType, Grad, Lowering, Operand, OutDtype, Place, View};
+use crate::{Autocast, Call, DType, Dims, Grad, Lowering, Operand, OutDtype, Place, View, times};
+use smallvec::SmallVec;
 
 /// A value inside one operator's list of calls, with what later calls need to know of it.
 #[derive(Clone, Debug)]
@@ -9,7 +10,7 @@ pub struct Traced {
     /// The value.
     pub operand: Operand,
     /// Its dims.
-    pub shape: Vec<u64>,
+    pub shape: Dims,
     /// Whether a gradient flows back through it.
     pub requires_grad: bool,
 }
@@ -18,7 +19,7 @@ impl Traced {
     /// Input `i` of the node.
     pub fn input(l: &Lowering<'_>, i: usize) -> Traced {
         let requires_grad = l.state(i).is_some_and(|s| s.requires_grad);
-        Traced { operand: Operand::Input(i), shape: l.shape(i).to_vec(), requires_grad }
+        Traced { operand: Operand::Input(i), shape: Dims::from_slice(l.shape(i)), requires_grad }
     }
 
     /// Input `i` of the node, unless it is omitted.
@@ -29,7 +30,7 @@ impl Traced {
     /// The first output of `call`, which has these dims and depends on `inputs`.
     pub fn of(l: &mut Lowering<'_>, call: Call, shape: &[u64], inputs: &[&Traced]) -> Traced {
         let requires_grad = inputs.iter().any(|t| t.requires_grad);
-        Traced { operand: l.call(call), shape: shape.to_vec(), requires_grad }
+        Traced { operand: l.call(call), shape: Dims::from_slice(shape), requires_grad }
     }
 
     /// How many axes.
@@ -49,13 +50,13 @@ impl Traced {
         if perm.len() != self.rank() || perm.iter().enumerate().all(|(i, p)| i == *p) {
             return self.clone();
         }
-        let shape: Vec<u64> = perm.iter().map(|p| self.shape.get(*p).copied().unwrap_or(1)).collect();
+        let shape: Dims = perm.iter().map(|p| self.shape.get(*p).copied().unwrap_or(1)).collect();
         self.view(l, "permute", &shape, View::Permute(perm.to_vec()))
     }
 
     /// Two axes swapped.
     pub fn transpose(&self, l: &mut Lowering<'_>, a: usize, b: usize) -> Traced {
-        let mut perm: Vec<usize> = (0..self.rank()).collect();
+        let mut perm: SmallVec<[usize; 4]> = (0..self.rank()).collect();
         if a < perm.len() && b < perm.len() {
             perm.swap(a, b);
         }
@@ -72,12 +73,12 @@ impl Traced {
 
     /// The same elements in another shape: a copy where strides forbid a view.
     pub fn reshape(&self, l: &mut Lowering<'_>, shape: &[u64]) -> Traced {
-        if self.shape == shape { self.clone() } else { self.view(l, "reshape", shape, View::Reshape) }
+        if self.shape[..] == *shape { self.clone() } else { self.view(l, "reshape", shape, View::Reshape) }
     }
 
     /// Axes of one repeated without a copy.
     pub fn expand(&self, l: &mut Lowering<'_>, shape: &[u64]) -> Traced {
-        if self.shape == shape { self.clone() } else { self.view(l, "expand", shape, View::Expand) }
+        if self.shape[..] == *shape { self.clone() } else { self.view(l, "expand", shape, View::Expand) }
     }
 
     /// `len` elements along `axis` from `start`.
@@ -152,7 +153,7 @@ impl Traced {
 
 /// The product of dims, saturating.
 pub(super) fn elements(shape: &[u64]) -> u64 {
-    shape.iter().fold(1, |acc, d| acc.saturating_mul(*d))
+    shape.iter().fold(1, |acc, d| times(acc, *d))
 }
 
 /// A number attribute that may have been written as an integer or a float.
@@ -197,7 +198,7 @@ mod tests {
         let same = x.permute(&mut l, &[0, 1]).reshape(&mut l, &[2, 3]).expand(&mut l, &[2, 3]);
         assert_eq!(same.operand, Operand::Input(0));
         let turned = x.transpose_last(&mut l);
-        assert_eq!((turned.shape, turned.requires_grad), (vec![3, 2], true));
+        assert_eq!((&turned.shape[..], turned.requires_grad), (&[3, 2][..], true));
         assert_eq!(l.into_parts().0.len(), 1);
     }
 }

@@ -112,12 +112,9 @@ impl Op for Concat {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        let axis = crate::shape::normalize_axis(self.axis, l.out_shape(0).len()).unwrap_or(0);
         let mut call = Call::new("cat");
-        let mut start = 0;
         for i in (0..l.input_count()).filter(|i| l.state(*i).is_some()) {
-            call = call.input(Operand::Input(i), Grad::Narrow { axis, start });
-            start = start.saturating_add(l.shape(i).get(axis).copied().unwrap_or(0));
+            call = call.input(Operand::Input(i), Grad::Narrow);
         }
         l.finish(call.output(l.out_shape(0), OutDtype::Promoted, Place::New));
     }

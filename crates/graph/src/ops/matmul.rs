@@ -10,7 +10,8 @@ use super::calls::{Traced, elements};
 use super::rebatch;
 use crate::kernels::TfLowering;
 use crate::{
-    Attributes, Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved, Shape,
+    Attributes, Autocast, Call, Dims, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved,
+    Shape,
 };
 use std::sync::Arc;
 
@@ -127,7 +128,7 @@ pub fn matmul(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Traced {
 pub(super) fn matmul_as_is(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Traced {
     let (rows, columns) = (a.rank().checked_sub(2), b.rank().checked_sub(2));
     let inner = a.shape.last().copied().unwrap_or(1);
-    let outer: Vec<u64> = a.shape[..a.rank().saturating_sub(1)].to_vec();
+    let outer = Dims::from_slice(&a.shape[..a.rank().saturating_sub(1)]);
     let last = if columns.is_some() { b.shape.last().copied() } else { None };
     match (a.rank(), b.rank()) {
         (0..=1, 0..=1) => kernel(l, "dot", a, b, &[]),
@@ -140,43 +141,55 @@ pub(super) fn matmul_as_is(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Trac
         (2, 2) => kernel(l, "mm", a, b, &[outer[0], last.unwrap_or(1)]),
         (3.., 1..=2) => {
             let flat = a.reshape(l, &[elements(&outer), inner]);
-            let shape: Vec<u64> = [elements(&outer)].into_iter().chain(last).collect();
+            let shape = joined(&[elements(&outer)], last.as_slice());
             let name = if last.is_some() { "mm" } else { "mv" };
-            let shaped: Vec<u64> = outer.into_iter().chain(last).collect();
-            kernel(l, name, &flat, b, &shape).reshape(l, &shaped)
+            kernel(l, name, &flat, b, &shape).reshape(l, &joined(&outer, last.as_slice()))
         }
         (1..=2, 3..) if a.requires_grad => {
             // The product of the transposes, transposed back into a contiguous copy.
             let turned = b.transpose_last(l);
-            let batch: Vec<u64> = turned.shape[..turned.rank() - 1].to_vec();
+            let batch = Dims::from_slice(&turned.shape[..turned.rank() - 1]);
             let flat = turned.reshape(l, &[elements(&batch), inner]);
             let left = a.transpose_last(l);
-            let columns: Vec<u64> = left.shape.get(1).copied().into_iter().collect();
-            let shape: Vec<u64> = [elements(&batch)].into_iter().chain(columns.iter().copied()).collect();
+            let columns: Dims = left.shape.get(1).copied().into_iter().collect();
+            let shape = joined(&[elements(&batch)], &columns);
             let name = if a.rank() == 2 { "mm" } else { "mv" };
-            let shaped: Vec<u64> = batch.iter().chain(&columns).copied().collect();
-            let product = kernel(l, name, &flat, &left, &shape).reshape(l, &shaped);
+            let product = kernel(l, name, &flat, &left, &shape).reshape(l, &joined(&batch, &columns));
             if a.rank() == 2 { product.transpose_last(l).copy(l) } else { product }
         }
         _ => {
             let left = if rows.is_none() { a.reshape(l, &[1, inner]) } else { a.clone() };
             let right = if columns.is_none() { b.reshape(l, &[inner, 1]) } else { b.clone() };
-            let batch = |t: &Traced| t.shape[..t.rank() - 2].to_vec();
-            let known = Shape::from(&batch(&left)[..]).broadcast(&Shape::from(&batch(&right)[..]));
-            let common = known.and_then(|s| s.known()).unwrap_or_default();
+            let common = common_batch(&left.shape[..left.rank() - 2], &right.shape[..right.rank() - 2]);
             let flat = |l: &mut Lowering<'_>, t: &Traced| {
                 let matrix = &t.shape[t.rank() - 2..];
-                let expanded = t.expand(l, &[&common[..], matrix].concat());
-                expanded.reshape(l, &[&[elements(&common)][..], matrix].concat())
+                let expanded = t.expand(l, &joined(&common, matrix));
+                expanded.reshape(l, &joined(&[elements(&common)], matrix))
             };
             let (left3, right3) = (flat(l, &left), flat(l, &right));
             let product =
                 kernel(l, "bmm", &left3, &right3, &[left3.shape[0], left3.shape[1], right3.shape[2]]);
             let ends = [rows.map(|_| left3.shape[1]), columns.map(|_| right3.shape[2])];
-            let shaped: Vec<u64> = common.into_iter().chain(ends.into_iter().flatten()).collect();
+            let shaped: Dims = common.into_iter().chain(ends.into_iter().flatten()).collect();
             product.reshape(l, &shaped)
         }
     }
+}
+
+/// The batches of two stacks of matrices, broadcast.
+fn common_batch(a: &[u64], b: &[u64]) -> Dims {
+    if a == b {
+        return Dims::from_slice(a);
+    }
+    let known = Shape::from(a).broadcast(&Shape::from(b)).and_then(|shape| shape.known());
+    known.map_or_else(Dims::new, Dims::from_vec)
+}
+
+/// Dims in front of others.
+fn joined(outer: &[u64], inner: &[u64]) -> Dims {
+    let mut dims = Dims::from_slice(outer);
+    dims.extend_from_slice(inner);
+    dims
 }
 
 /// One product kernel: each factor is kept for the other's gradient.
@@ -203,9 +216,9 @@ pub(super) fn linear(l: &mut Lowering<'_>, x: &Traced, weight: &Traced, bias: Op
     };
     let x = x.autocast(l, Autocast::Lower);
     let (outer, inner) = x.shape.split_at(x.rank() - 1);
-    let flat = x.reshape(l, &[&[elements(outer)][..], inner].concat());
+    let flat = x.reshape(l, &joined(&[elements(outer)], inner));
     let shape = [elements(outer), weight.shape[1]];
-    addmm(l, bias, &flat, weight, &shape, false).reshape(l, &[outer, &shape[1..]].concat())
+    addmm(l, bias, &flat, weight, &shape, false).reshape(l, &joined(outer, &shape[1..]))
 }
 
 /// `bias + a @ b`, the bias broadcast; `scaled` where the bias has a factor.

@@ -148,7 +148,8 @@ impl Op for Rnn {
         let Operand::Result { call, .. } = y.operand else { return };
         for (j, _) in states.iter().enumerate() {
             let operand = Operand::Result { call, output: j + 1 };
-            let state = Traced { operand, shape: state_shape.to_vec(), requires_grad: y.requires_grad };
+            let state =
+                Traced { operand, shape: state_shape.as_slice().into(), requires_grad: y.requires_grad };
             if l.wants(j + 1) {
                 let before = self.directions.saturating_mul(self.layers.saturating_sub(1));
                 let state = if before > 0 { state.narrow(l, 0, before, self.directions) } else { state };

@@ -90,10 +90,8 @@ impl Op for RotaryEmbedding {
             parts.push(x.narrow(l, 3, rotated, size - rotated));
         }
         let mut call = Call::new("cat");
-        let mut start = 0;
         for part in &parts {
-            call = call.input(part.operand, Grad::Narrow { axis: 3, start });
-            start += part.shape[3];
+            call = call.input(part.operand, Grad::Narrow);
         }
         call = call.output(&x.shape, OutDtype::Promoted, Place::New);
         let y = Traced::of(l, call, &x.shape, &parts.iter().collect::<Vec<_>>());

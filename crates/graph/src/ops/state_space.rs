@@ -109,9 +109,7 @@ impl Op for CausalConv {
         let past = weight.shape.get(2).copied().unwrap_or(1).saturating_sub(1);
         let joined = [batch, channels, rows.saturating_add(past)];
         let call = match Traced::optional(l, 3) {
-            Some(state) => Call::new("cat")
-                .input(state.operand, Grad::Narrow { axis: 2, start: 0 })
-                .input(x.operand, Grad::Narrow { axis: 2, start: past }),
+            Some(state) => Call::new("cat").input(state.operand, Grad::Narrow).input(x.operand, Grad::Narrow),
             None => Call::new("constant_pad_nd").input(x.operand, Grad::New),
         };
         x = Traced::of(l, call.output(&joined, OutDtype::Promoted, Place::New), &joined, &[&x]);

@@ -63,12 +63,9 @@ impl Layer for Concatenate {
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let mut call = memfit_graph::Call::new("cat");
-        let rank = run.out_shape().len();
-        let (axis, mut start) = (super::position(rank, self.axis), 0_u64);
         for i in 0..run.tensors() {
             let x = run.x(i);
-            call = call.input(x.operand, memfit_graph::Grad::Narrow { axis, start });
-            start = start.saturating_add(x.shape.get(axis).copied().unwrap_or(0));
+            call = call.input(x.operand, memfit_graph::Grad::Narrow);
         }
         let shape = run.out_shape();
         run.l.finish(call.output(shape, memfit_graph::OutDtype::Promoted, memfit_graph::Place::New));

@@ -128,7 +128,7 @@ impl Torch<'_, '_> {
                 y = y.narrow(self.l, axis, more / 2, *size);
             }
         }
-        if y.shape != made {
+        if y.shape[..] != made[..] {
             y = self.pad(&y, &made);
         }
         self.channels_back(&y, window.data_format)

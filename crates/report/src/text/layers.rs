@@ -7,7 +7,7 @@ use crate::amounts::{Unit, grouped, shares, tenths};
 use crate::fold::{Group, fold};
 use crate::words;
 use memfit_engine::Estimate;
-use memfit_graph::Bytes;
+use memfit_graph::{Bytes, Dims};
 
 /// Layers in forward order with what they own, keep and hold at the peak.
 pub(super) fn write(out: &mut String, e: &Estimate, options: &Options) {
@@ -68,7 +68,7 @@ fn operators(group: &Group) -> String {
 }
 
 /// The first output's shape, and how many more outputs there are.
-fn shape(shapes: &[Vec<u64>]) -> String {
+fn shape(shapes: &[Dims]) -> String {
     let Some(first) = shapes.first() else { return String::new() };
     let dims: Vec<String> = first.iter().map(u64::to_string).collect();
     let dims = if dims.is_empty() { "scalar".into() } else { dims.join("x") };

@@ -29,6 +29,7 @@ use builder::Calls;
 use lower::{Lower, Model};
 use memfit_graph::{Bytes, DType, Graph, Inferred, Node, Problem, TensorId};
 use simulate::simulate;
+use smallvec::smallvec;
 use std::sync::Arc;
 
 /// Writes one training step of a graph as Burn's functions.
@@ -179,8 +180,8 @@ fn step(program: &Program, backend: Backend) -> pytorch::Step {
         if !ops.ops.contains(&name) {
             ops.ops.push(name);
         }
-        let shape: Vec<u64> = program.ty(instr.output).shape.iter().map(|d| *d as u64).collect();
-        ops.output_shapes = vec![shape];
+        let shape = program.ty(instr.output).shape.iter().map(|d| *d as u64).collect();
+        ops.output_shapes = smallvec![shape];
     }
     let mut stored = Vec::new();
     let mut rows = std::collections::BTreeMap::new();

@@ -6,7 +6,7 @@ use super::tape::TensorRef;
 use crate::Mode;
 use memfit_graph::ops::float_island::FloatIsland;
 use memfit_graph::{Call, Lowering, Node, Operand, OutState, Role, TensorId, TensorState, Value};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 impl Runner<'_> {
     /// Runs all operators, checkpointed segments as one each.
@@ -54,9 +54,7 @@ impl Runner<'_> {
             row.ops.push(node.op.name().to_owned());
         }
         if let Some(Some(shape)) = shapes.first() {
-            row.output_shapes.resize_with(1, Vec::new);
-            row.output_shapes[0].clear();
-            row.output_shapes[0].extend_from_slice(shape);
+            row.output_shapes = smallvec![SmallVec::from_slice(shape)];
         }
         if let (Some(FloatIsland::Widen), Some(id), Some(Some(t))) =
             (node.op.downcast(), node.inputs.first().copied().flatten(), refs.first())

@@ -41,7 +41,7 @@ impl Tape {
                 self.made(node, layout, dtype)
             }
             Grad::Pass => self.shared(first, first.layout),
-            Grad::Narrow { .. } => {
+            Grad::Narrow => {
                 let layout = self.layouts.joined(meta.layout, first.layout);
                 self.shared(first, layout)
             }
@@ -61,14 +61,14 @@ impl Tape {
             }
             Grad::Unview => match node.way {
                 Way::Permute(order) if order.range().len() == self.layouts.shape(first.layout).len() => {
-                    let old: Dims = self.layouts.strides(first.layout).into();
+                    let old = Dims::from_slice(self.layouts.strides(first.layout));
                     let mut strides = old.clone();
                     for (k, from) in self.orders[order.range()].iter().enumerate() {
                         if let Some(slot) = strides.get_mut(*from) {
                             *slot = old[k];
                         }
                     }
-                    let shape: Dims = self.layouts.shape(meta.layout).into();
+                    let shape = Dims::from_slice(self.layouts.shape(meta.layout));
                     let layout = self.layouts.add(&shape, &strides);
                     self.shared(first, layout)
                 }

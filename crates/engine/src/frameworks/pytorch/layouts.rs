@@ -5,6 +5,7 @@
 
 use super::strides::{self, Dims};
 use crate::sizes;
+use memfit_graph::times;
 
 /// The number of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl Layouts {
             && shape.len() == strides.len()
             && shape.iter().zip(strides).rev().all(|(dim, stride)| {
                 let fits = *stride == next;
-                next = next.saturating_mul(*dim);
+                next = times(next, *dim);
                 fits
             });
         self.push(shape, strides, elements, is_row_major)
@@ -106,7 +107,7 @@ impl Layouts {
         if self.entry(layout).is_row_major {
             return layout;
         }
-        let shape: Dims = self.shape(layout).into();
+        let shape = Dims::from_slice(self.shape(layout));
         self.contiguous(&shape)
     }
 
@@ -115,7 +116,7 @@ impl Layouts {
         if self.entry(layout).is_row_major || self.is_dense(layout) {
             return layout;
         }
-        let shape: Dims = self.shape(layout).into();
+        let shape = Dims::from_slice(self.shape(layout));
         let strides = strides::like(&shape, self.strides(layout));
         self.add(&shape, &strides)
     }
@@ -125,13 +126,14 @@ impl Layouts {
         if shape == strides {
             return shape;
         }
-        let (dims, steps): (Dims, Dims) = (self.shape(shape).into(), self.strides(strides).into());
+        let dims = Dims::from_slice(self.shape(shape));
+        let steps = Dims::from_slice(self.strides(strides));
         self.add(&dims, &steps)
     }
 
     /// A reduced tensor seen in the dims that it had before.
     pub(super) fn expanded(&mut self, layout: Layout, before: Layout) -> Layout {
-        let shape: Dims = self.shape(before).into();
+        let shape = Dims::from_slice(self.shape(before));
         let strides = strides::expand_reduced(self.shape(layout), self.strides(layout), &shape);
         self.add(&shape, &strides)
     }
@@ -142,7 +144,7 @@ impl Layouts {
         if from.is_row_major && to.is_row_major && from.elements == to.elements {
             return Some(new);
         }
-        let shape: Dims = self.shape(new).into();
+        let shape = Dims::from_slice(self.shape(new));
         let strides = strides::view(self.shape(layout), self.strides(layout), &shape)?;
         Some(self.add(&shape, &strides))
     }

@@ -28,7 +28,7 @@ use crate::parameters::Stored;
 use crate::structure::Name;
 use crate::{Mode, Phase, Plan, StorageId, Structure, Timeline};
 use checkpoint::Segment;
-use memfit_graph::{Bytes, Call, Graph, Inferred, Operand, Problem, TensorId};
+use memfit_graph::{Bytes, Call, Dims, Graph, Inferred, Operand, Problem, TensorId};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) struct SavedStorage {
 #[derive(Clone, Default)]
 pub(crate) struct LayerOps {
     pub(crate) ops: SmallVec<[String; 1]>,
-    pub(crate) output_shapes: Vec<Vec<u64>>,
+    pub(crate) output_shapes: SmallVec<[Dims; 1]>,
 }
 
 /// A parameter or buffer.

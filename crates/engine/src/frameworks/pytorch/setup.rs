@@ -10,6 +10,7 @@ use crate::optimizers::{self, Parameter, StateTensor};
 use crate::parameters::Stored;
 use crate::sizes::elements;
 use memfit_graph::{Bytes, DType};
+use smallvec::SmallVec;
 
 impl Runner<'_> {
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.
@@ -116,7 +117,7 @@ impl Runner<'_> {
 
     /// Trained parameters as an optimizer sees them.
     pub(super) fn parameters_of<'l>(&self, leaves: impl IntoIterator<Item = &'l Leaf>) -> Vec<Parameter> {
-        let shape = |leaf: &Leaf| self.tape.layouts.shape(leaf.layout).to_vec();
+        let shape = |leaf: &Leaf| SmallVec::from_slice(self.tape.layouts.shape(leaf.layout));
         leaves.into_iter().map(|leaf| Parameter { shape: shape(leaf), dtype: leaf.dtype }).collect()
     }
 }

@@ -4,7 +4,7 @@
 //! aten/src/ATen/ExpandUtils.cpp (`infer_dense_strides`), PyTorch 2.15.
 
 use crate::sizes;
-use memfit_graph::{Dim, Shape};
+use memfit_graph::{Dim, Shape, times};
 use smallvec::SmallVec;
 
 /// Dims or strides.
@@ -17,11 +17,11 @@ pub(super) fn upper(shape: &Shape) -> Option<Dims> {
 
 /// Row-major strides of a shape.
 pub(super) fn contiguous(shape: &[u64]) -> Dims {
-    let mut strides: Dims = shape.into();
+    let mut strides = Dims::from_slice(shape);
     let mut next = 1_u64;
     for (stride, dim) in strides.iter_mut().zip(shape).rev() {
         *stride = next;
-        next = next.saturating_mul((*dim).max(1));
+        next = times(next, (*dim).max(1));
     }
     strides
 }
@@ -33,7 +33,7 @@ pub(super) fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
         if *dim != 1 && *stride != next {
             return false;
         }
-        next = next.saturating_mul(*dim);
+        next = times(next, *dim);
     }
     true
 }
@@ -50,7 +50,7 @@ pub(super) fn is_dense(shape: &[u64], strides: &[u64]) -> bool {
     let mut next = 1_u64;
     order.into_iter().all(|k| {
         let fits = strides[k] == next;
-        next = next.saturating_mul(shape[k]);
+        next = times(next, shape[k]);
         fits
     })
 }
@@ -58,17 +58,17 @@ pub(super) fn is_dense(shape: &[u64], strides: &[u64]) -> bool {
 /// The layout of a new tensor made like this one: the same strides where they are dense, else the same order of axes.
 pub(super) fn like(shape: &[u64], strides: &[u64]) -> Dims {
     if is_dense(shape, strides) {
-        return strides.into();
+        return Dims::from_slice(strides);
     }
     let mut order: SmallVec<[usize; 6]> = (0..shape.len()).collect();
     // Stable, so that axes of equal stride (expanded ones) keep their order; innermost first.
     order.reverse();
     sort(&mut order, &|k| if strides[k] == 0 { u64::MAX } else { strides[k] });
-    let mut out: Dims = shape.into();
+    let mut out = Dims::from_slice(shape);
     let mut next = 1_u64;
     for k in order {
         out[k] = next;
-        next = next.saturating_mul(shape[k].max(1));
+        next = times(next, shape[k].max(1));
     }
     out
 }
@@ -78,7 +78,7 @@ pub(super) fn view(shape: &[u64], strides: &[u64], new: &[u64]) -> Option<Dims> 
     if sizes::elements(shape) == 0 {
         return Some(contiguous(new));
     }
-    let mut out: Dims = new.into();
+    let mut out = Dims::from_slice(new);
     let mut at = new.len();
     let (mut chunk, mut base) = (1_u64, strides.last().copied().unwrap_or(1));
     if shape.is_empty() {

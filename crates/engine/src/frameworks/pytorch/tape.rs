@@ -167,7 +167,7 @@ impl Tape {
     pub(super) fn run(&mut self, call: &Call, inputs: &[TensorRef]) -> SmallVec<[TensorRef; 4]> {
         let mut temporaries: SmallVec<[StorageId; 2]> = SmallVec::new();
         let inputs: SmallVec<[TensorRef; 6]> = match self.cast_target(call, inputs) {
-            None => inputs.into(),
+            None => SmallVec::from_slice(inputs),
             Some(target) => inputs.iter().map(|t| self.cast_for_call(*t, target, &mut temporaries)).collect(),
         };
         let scratch: SmallVec<[StorageId; 1]> = call
@@ -265,7 +265,7 @@ impl Tape {
             View::Permute(perm) => perm.iter().map(|k| steps.get(*k).copied()).collect::<Option<Dims>>()?,
             View::Expand => strides::expand(old, steps, shape),
             View::Slice { axis, step, .. } => {
-                let mut out: Dims = steps.into();
+                let mut out = Dims::from_slice(steps);
                 if out.len() == shape.len() + 1 && *axis < out.len() {
                     // One index rather than a range: the axis goes.
                     out.remove(*axis);
@@ -275,7 +275,7 @@ impl Tape {
                 out
             }
             View::Alias if old == shape => return Some(layout),
-            View::Alias => steps.into(),
+            View::Alias => Dims::from_slice(steps),
         };
         (strides.len() == shape.len()).then(|| self.layouts.add(shape, &strides))
     }

@@ -4,6 +4,7 @@ use super::{Builder, Source};
 use crate::Mode;
 use memfit_graph::kernels::{Compute, Made, Place, TfLowering};
 use memfit_graph::{Node, TensorId, Value};
+use smallvec::smallvec;
 
 impl Builder<'_> {
     /// Lowers all operators.
@@ -34,7 +35,7 @@ impl Builder<'_> {
             row.ops.push(node.op.name().to_owned());
         }
         if let Some(Some(made)) = outputs.first() {
-            row.output_shapes = vec![made.shape.clone()];
+            row.output_shapes = smallvec![made.shape[..].into()];
         }
         let compute = Compute {
             autocast: self.plan.precision.autocast(),

@@ -8,7 +8,7 @@ use super::{Builder, Effect, Flow, Wire, grappler};
 use crate::Category;
 use crate::optimizers::{self, Parameter, StepConfig};
 use crate::sizes::elements;
-use memfit_graph::{Bytes, DType};
+use memfit_graph::{Bytes, DType, Dims};
 use std::collections::BTreeMap;
 
 /// Optimizers of this program that Keras has none of.
@@ -39,7 +39,7 @@ impl Builder<'_> {
         for (variable, gradient) in gradients {
             let of = self.flow.variables[*variable as usize].clone();
             let layer = self.residents[*variable as usize].layer;
-            let shapes = slots(&optimizer, &Parameter { shape: of.shape.clone(), dtype: of.dtype });
+            let shapes = slots(&optimizer, &Parameter { shape: of.shape[..].into(), dtype: of.dtype });
             let slot = |b: &mut Self, shape: &[u64]| {
                 b.variable(shape, of.dtype, false, Category::OptimizerState, &"optimizer slot".into(), layer)
             };
@@ -165,7 +165,7 @@ fn root(optimizer: &str, writes: &[u32]) -> Option<u32> {
 }
 
 /// The shapes of the slots that an optimizer keeps for a parameter.
-fn slots(optimizer: &str, parameter: &Parameter) -> Vec<Vec<u64>> {
+fn slots(optimizer: &str, parameter: &Parameter) -> Vec<Dims> {
     let shape = &parameter.shape;
     let like = |n: usize| vec![shape.clone(); n];
     match optimizer {
@@ -177,7 +177,8 @@ fn slots(optimizer: &str, parameter: &Parameter) -> Vec<Vec<u64>> {
         // _r, _c, and _v, which is as large as the variable
         "adafactor" => match &shape[..] {
             [outer @ .., rows, columns] => {
-                vec![[outer, &[*rows]].concat(), [outer, &[*columns]].concat(), shape.clone()]
+                let reduced = |side: &u64| outer.iter().chain([side]).copied().collect();
+                vec![reduced(rows), reduced(columns), shape.clone()]
             }
             _ => like(1),
         },
