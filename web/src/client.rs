@@ -5,9 +5,11 @@
 //! that nobody wants any more is cut off.
 
 mod lane;
+mod modules;
 
 use crate::protocol::{Answer, Ask};
-use lane::{Lane, Modules, Opened};
+use lane::{Lane, Opened};
+use modules::Modules;
 use std::rc::Rc;
 use wasm_bindgen::JsValue;
 

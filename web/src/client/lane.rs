@@ -2,25 +2,14 @@
 //! is opened there again.
 
 use super::OPEN;
+use super::modules::{Listener, Modules};
 use crate::protocol::{Answer, Ask, Problem, Question, Said};
 use js_sys::Array;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasm_bindgen::prelude::*;
-use web_sys::{MessageEvent, Worker, WorkerOptions, WorkerType};
-
-/// The compiled modules: the page's own, and the larger one once a worker has loaded it.
-pub(super) struct Modules {
-    own: JsValue,
-    full: RefCell<JsValue>,
-}
-
-impl Modules {
-    pub(super) fn new(own: JsValue) -> Rc<Modules> {
-        Rc::new(Modules { own, full: RefCell::new(JsValue::UNDEFINED) })
-    }
-}
+use web_sys::Worker;
 
 /// A file that is open.
 pub(super) struct Opened {
@@ -40,9 +29,6 @@ impl Opened {
 }
 
 type Answered = Rc<dyn Fn(Answer, JsValue)>;
-
-/// Kept alive as long as its worker.
-type Listener = Closure<dyn Fn(MessageEvent)>;
 
 /// A model of more operators moves to the larger module, which is compiled for speed and not for size, so that an estimate takes no
 /// more than a frame of a screen: 13 µs an operator are some 16 ms here.
@@ -207,21 +193,11 @@ impl Lane {
 
     /// Starts a worker on one of the two modules.
     fn worker(&self, full: bool, hear: fn(&Lane, &JsValue), stopped: fn(&Lane)) -> Option<Worker> {
-        let options = WorkerOptions::new();
-        options.set_type(WorkerType::Module);
-        let script = if full { "worker-full.js" } else { "worker.js" };
-        let worker = Worker::new_with_options(script, &options).ok()?;
-        let lane = self.clone();
-        let message = Listener::new(move |event: MessageEvent| hear(&lane, &event.data()));
-        let lane = self.clone();
-        let error = Listener::new(move |_| stopped(&lane));
-        worker.set_onmessage(Some(message.as_ref().unchecked_ref()));
-        worker.set_onerror(Some(error.as_ref().unchecked_ref()));
-        let mut inner = self.0.borrow_mut();
-        let modules = &inner.modules;
-        let module = if full { modules.full.borrow().clone() } else { modules.own.clone() };
-        let _ = worker.post_message(&module);
-        inner.listeners.extend([message, error]);
+        let (hears, stops) = (self.clone(), self.clone());
+        let modules = self.0.borrow().modules.clone();
+        let (worker, listeners) =
+            modules.worker(full, move |said| hear(&hears, said), move || stopped(&stops))?;
+        self.0.borrow_mut().listeners.extend(listeners);
         Some(worker)
     }
 
@@ -232,7 +208,7 @@ impl Lane {
             if inner.full || inner.loading.is_some() || !std::mem::take(&mut inner.large) {
                 return;
             }
-            inner.modules.full.borrow().is_object()
+            inner.modules.has_full()
         };
         if loaded {
             return self.take_over();
@@ -240,7 +216,7 @@ impl Lane {
         let worker = self.worker(
             true,
             |lane, said| {
-                if lane.keeps(said) {
+                if lane.0.borrow().modules.keeps(said) {
                     lane.take_over();
                 }
             },
@@ -265,17 +241,8 @@ impl Lane {
         self.start();
     }
 
-    /// Keeps what a worker compiled for the others; whether it was that.
-    fn keeps(&self, said: &JsValue) -> bool {
-        let compiled = said.is_instance_of::<js_sys::WebAssembly::Module>();
-        if compiled {
-            *self.0.borrow().modules.full.borrow_mut() = said.clone();
-        }
-        compiled
-    }
-
     fn hear(&self, data: &JsValue) {
-        if self.keeps(data) {
+        if self.0.borrow().modules.keeps(data) {
             return;
         }
         let Some(pair) = data.dyn_ref::<Array>() else { return };
