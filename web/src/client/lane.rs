@@ -1,10 +1,11 @@
 //! One worker with its questions. A worker that stops (the core's memory is full, say) is replaced, and the model that is open
 //! is opened there again.
 
+mod successor;
+
 use super::OPEN;
-use super::modules::{Listener, Modules};
+use super::modules::{Listener, Modules, end, post, read};
 use crate::protocol::{Answer, Ask, Problem, Question, Said};
-use js_sys::Array;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -30,10 +31,6 @@ impl Opened {
 
 type Answered = Rc<dyn Fn(Answer, JsValue)>;
 
-/// A model of more operators moves to the larger module, which is compiled for speed and not for size, so that an estimate takes no
-/// more than a frame of a screen: 13 µs an operator are some 16 ms here.
-const LARGE: u64 = 1_000;
-
 struct Inner {
     modules: Rc<Modules>,
     worker: Option<Worker>,
@@ -51,8 +48,8 @@ struct Inner {
     listeners: Vec<Listener>,
     /// Whether the model that was opened is large, until that was seen to.
     large: bool,
-    /// A worker that loads the larger module.
-    loading: Option<Worker>,
+    /// The worker on the larger module that takes over once it has the model, so that answers don't wait for it.
+    successor: Option<Worker>,
 }
 
 impl Inner {
@@ -74,11 +71,7 @@ impl Inner {
     }
 
     fn end(&mut self) {
-        if let Some(worker) = self.worker.take() {
-            worker.set_onmessage(None);
-            worker.set_onerror(None);
-            worker.terminate();
-        }
+        end(self.worker.take());
         (self.ready, self.has_it) = (false, false);
         // What was asked of it is asked of the next one, unless there is something newer.
         if let Some(question) = self.busy.take().filter(|q| !matches!(q.ask, Ask::Open { .. })) {
@@ -105,7 +98,7 @@ impl Lane {
             answered,
             listeners: Vec::new(),
             large: false,
-            loading: None,
+            successor: None,
         })))
     }
 
@@ -160,6 +153,7 @@ impl Lane {
         if more {
             let mut inner = self.0.borrow_mut();
             inner.end();
+            end(inner.successor.take());
             inner.full = true;
         }
         if more || start {
@@ -178,11 +172,10 @@ impl Lane {
                 None => return,
             },
         };
-        let Ok(text) = serde_json::to_string(&question) else { return };
-        inner.busy = Some(question);
         if let Some(worker) = &inner.worker {
-            let _ = worker.post_message(&Array::of2(&text.into(), &file));
+            post(worker, &question, &file);
         }
+        inner.busy = Some(question);
     }
 
     pub(super) fn start(&self) {
@@ -201,54 +194,12 @@ impl Lane {
         Some(worker)
     }
 
-    /// Has the larger module take over if the model is large, loaded beside the one that answers meanwhile.
-    fn hurry(&self) {
-        let loaded = {
-            let mut inner = self.0.borrow_mut();
-            if inner.full || inner.loading.is_some() || !std::mem::take(&mut inner.large) {
-                return;
-            }
-            inner.modules.has_full()
-        };
-        if loaded {
-            return self.take_over();
-        }
-        let worker = self.worker(
-            true,
-            |lane, said| {
-                if lane.0.borrow().modules.keeps(said) {
-                    lane.take_over();
-                }
-            },
-            |lane| lane.0.borrow_mut().loading = None,
-        );
-        self.0.borrow_mut().loading = worker;
-    }
-
-    /// Goes on with the larger module, which is loaded.
-    fn take_over(&self) {
-        {
-            let mut inner = self.0.borrow_mut();
-            if let Some(worker) = inner.loading.take() {
-                worker.terminate();
-            }
-            if inner.full {
-                return;
-            }
-            inner.end();
-            inner.full = true;
-        }
-        self.start();
-    }
-
     fn hear(&self, data: &JsValue) {
         if self.0.borrow().modules.keeps(data) {
             return;
         }
-        let Some(pair) = data.dyn_ref::<Array>() else { return };
-        let text = pair.get(0).as_string().unwrap_or_default();
-        if let Ok(answer) = serde_json::from_str::<Answer>(&text) {
-            self.receive(answer, pair.get(1));
+        if let Some((answer, bytes)) = read(data) {
+            self.receive(answer, bytes);
         }
     }
 
@@ -273,7 +224,8 @@ impl Lane {
                 None
             } else if about_file {
                 inner.has_it = newest;
-                inner.large = matches!(&answer.said, Said::Opened(facts) if facts.operators > LARGE);
+                inner.large =
+                    matches!(&answer.said, Said::Opened(facts) if facts.operators > successor::LARGE);
                 let announced =
                     inner.open.as_mut().is_some_and(|o| newest && std::mem::take(&mut o.announced));
                 if newest && matches!(answer.said, Said::Failed(..)) {

@@ -1,5 +1,7 @@
-//! The compiled core in its two sizes, and workers that run it.
+//! The compiled core in its two sizes, and the workers that run it: how they are started, asked, heard and ended.
 
+use crate::protocol::{Answer, Question};
+use js_sys::Array;
 use js_sys::WebAssembly::Module;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,11 +20,6 @@ pub(super) type Listener = Closure<dyn Fn(MessageEvent)>;
 impl Modules {
     pub(super) fn new(own: JsValue) -> Rc<Modules> {
         Rc::new(Modules { own, full: RefCell::new(JsValue::UNDEFINED) })
-    }
-
-    /// Whether the larger module was loaded.
-    pub(super) fn has_full(&self) -> bool {
-        self.full.borrow().is_object()
     }
 
     /// Keeps what a worker loaded for the others; whether it said that.
@@ -55,5 +52,28 @@ impl Modules {
         worker.set_onerror(Some(error.as_ref().unchecked_ref()));
         let _ = worker.post_message(&module);
         Some((worker, [message, error]))
+    }
+}
+
+/// Asks a worker.
+pub(super) fn post(worker: &Worker, question: &Question, file: &JsValue) {
+    if let Ok(text) = serde_json::to_string(question) {
+        let _ = worker.post_message(&Array::of2(&text.into(), file));
+    }
+}
+
+/// What a worker answers, and the bytes that come with it.
+pub(super) fn read(data: &JsValue) -> Option<(Answer, JsValue)> {
+    let pair = data.dyn_ref::<Array>()?;
+    let answer = serde_json::from_str(&pair.get(0).as_string()?).ok()?;
+    Some((answer, pair.get(1)))
+}
+
+/// Ends a worker.
+pub(super) fn end(worker: Option<Worker>) {
+    if let Some(worker) = worker {
+        worker.set_onmessage(None);
+        worker.set_onerror(None);
+        worker.terminate();
     }
 }
