@@ -4,7 +4,7 @@
 //! Each row says what derivatives.yaml (PyTorch 2.15) reads in backward; none of the formulas makes a temporary.
 //! Model code often runs an activation in place (`inplace=True`). What that costs differs:
 //! - `leaky_relu_` has a formula of its own that reads the **result**, so its input dies. In-place is what darknet, DCGAN
-//!   and timm write, hence this row's rule.
+//!   and timm write of the module, hence this row's rule; of the function the input is kept ([`Activation::out_of_place`]).
 //! - `elu_` and `celu_` have one too, but `nn.ELU()` and `F.elu(x)` are what model code writes: the input is kept.
 //! - the others (`silu_`, `hardswish_`, `mish_`, …) have none, so autograd clones the input first: the same bytes as out of
 //!   place.
@@ -31,6 +31,8 @@ pub struct Activation {
     pub alpha: Option<f64>,
     /// Whether GELU is approximated by a tanh.
     pub tanh: bool,
+    /// Whether the input stays as it is although there is a formula that reads the result: `F.leaky_relu(x)`.
+    pub out_of_place: bool,
 }
 
 const INPUT: Saved = Saved::Input(0);
@@ -47,7 +49,7 @@ macro_rules! activation {
                 const ROW: Row =
                     Row { name: $name, function: $function, keeps: $keeps, autocast: Autocast::$autocast };
                 let tanh = a.text("approximate")?.is_some_and(|how| how == "tanh");
-                Ok(Arc::new(Activation { row: &ROW, alpha: a.float("alpha")?, tanh }))
+                Ok(Arc::new(Activation { row: &ROW, alpha: a.float("alpha")?, tanh, out_of_place: false }))
             },
         }),*];
     };
@@ -97,11 +99,16 @@ impl Op for Activation {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        let call = Call::new(self.row.function)
-            .autocast(self.row.autocast)
+        let row = self.row;
+        let (function, keeps) = match row.function.strip_suffix('_').filter(|_| self.out_of_place) {
+            Some(function) => (function, INPUT),
+            None => (row.function, row.keeps),
+        };
+        let call = Call::new(function)
+            .autocast(row.autocast)
             .input(Operand::Input(0), Grad::Pointwise)
             .output(l.out_shape(0), OutDtype::Promoted, Place::Pointwise)
-            .saves([self.row.keeps]);
+            .saves([keeps]);
         l.finish(call);
     }
 }
