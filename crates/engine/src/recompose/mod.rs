@@ -18,6 +18,7 @@ mod islands;
 mod layer_norm;
 mod linear;
 mod mask;
+mod max_positions;
 mod out_of_place;
 mod parameters;
 mod recurrent;
@@ -102,6 +103,7 @@ static PASSES: &[Pass] = &[
     relative_positions::PASS,
     sdpa::PASS,
     softmax_dtype::PASS,
+    max_positions::PASS,
 ];
 
 /// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.

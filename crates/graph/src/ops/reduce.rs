@@ -2,7 +2,8 @@
 //! ONNX 1, 11, 12, 13, 18, 20, 28; Keras `keras.ops.sum`, `mean`, `max`, …, `GlobalAveragePooling1D`.
 //!
 //! derivatives.yaml (PyTorch 2.15): `sum` keeps nothing and its gradient is the incoming one expanded, without a copy; `mean`
-//! divides that, which makes a tensor; `amax`, `norm`, `logsumexp` and `prod` keep input and result. Under autocast `sum`, `prod` and
+//! divides that, which makes a tensor; `amax`, `norm`, `logsumexp` and `prod` keep input and result, `max` along one axis the
+//! positions (`value_selecting_reduction_backward`). Under autocast `sum`, `prod` and
 //! `norm` accumulate in float32 and give float32 without a cast of their input (`fp32_set_opt_dtype`: they get a `dtype` argument),
 //! `logsumexp`, `log` and `pow` cast it.
 
@@ -36,6 +37,8 @@ pub struct Reduce {
     pub kind: ReduceKind,
     /// Where they go and what stays.
     pub axes: Axes,
+    /// Whether positions are found beside the values: `torch.max(x, dim)` rather than `torch.amax(x, dim)`.
+    pub with_positions: bool,
 }
 
 macro_rules! reduce {
@@ -45,7 +48,10 @@ macro_rules! reduce {
             domain: "",
             name: $name,
             since: &$since,
-            build: |a, _| Ok(Arc::new(Reduce { kind: ReduceKind::$kind, axes: Axes::read(a)? })),
+            build: |a, _| {
+                let axes = Axes::read(a)?;
+                Ok(Arc::new(Reduce { kind: ReduceKind::$kind, axes, with_positions: false }))
+            },
         }),*];
 
         impl ReduceKind {
@@ -150,6 +156,11 @@ impl Op for Reduce {
             ReduceKind::Max | ReduceKind::Min if all => {
                 let name = if self.kind == ReduceKind::Max { "max" } else { "min" };
                 l.finish(mask(mask(mask(keeps_both(reduce(name, Grad::New, OutDtype::Promoted))))));
+            }
+            ReduceKind::Max | ReduceKind::Min if self.with_positions => {
+                let name = if self.kind == ReduceKind::Max { "max" } else { "min" };
+                let call = reduce(name, Grad::New, OutDtype::Promoted);
+                l.finish(call.output(part, OutDtype::Is(DType::Int64), Place::New).saves([Saved::Output(1)]));
             }
             // scale_grad_by_count: (grad / mask.sum(dims)) * mask
             ReduceKind::Max | ReduceKind::Min => {
