@@ -25,6 +25,7 @@ mod recurrent;
 mod relative_positions;
 mod rewriter;
 mod rms_norm;
+mod rnn_cell;
 mod sdpa;
 mod softmax_dtype;
 mod split;
@@ -100,6 +101,7 @@ static PASSES: &[Pass] = &[
     layer_norm::PASS,
     group_norm::PASS,
     recurrent::PASS,
+    rnn_cell::PASS,
     relative_positions::PASS,
     sdpa::PASS,
     softmax_dtype::PASS,

@@ -93,6 +93,7 @@ pub mod reshape;
 pub mod resize;
 pub mod reverse_sequence;
 pub mod rnn;
+pub mod rnn_cell;
 pub mod roi;
 pub mod rotary_embedding;
 pub mod scaled_dot_product;
@@ -226,6 +227,7 @@ pub static ALL: &[&[OpSpec]] = &[
     resize::SPECS,
     reverse_sequence::SPECS,
     rnn::SPECS,
+    rnn_cell::SPECS,
     roi::SPECS,
     rotary_embedding::SPECS,
     scaled_dot_product::SPECS,

@@ -4,7 +4,10 @@ use super::Family;
 use crate::python::line::{At, Refusal, truth};
 use memfit_graph::ops::rnn::{Cell, Rnn};
 
-pub(super) const FAMILIES: &[Family] = &[Family { names: &["LSTM", "GRU", "RNN"], rule: recurrent }];
+pub(super) const FAMILIES: &[Family] = &[
+    Family { names: &["LSTM", "GRU", "RNN"], rule: recurrent },
+    Family { names: &["LSTMCell", "GRUCell"], rule: cell },
+];
 
 fn recurrent(at: &mut At<'_>) -> Result<(), Refusal> {
     let op = at.op::<Rnn>()?;
@@ -41,5 +44,19 @@ fn recurrent(at: &mut At<'_>) -> Result<(), Refusal> {
     // ONNX lays directions out in an axis of their own.
     let (directions, outputs) = (op.directions.max(1), at.node.outputs.len());
     at.set_all(format!("recurrent({module}, {x}{states}, directions={directions}, outputs={outputs})"));
+    Ok(())
+}
+
+/// One step: x, state, weights, biases, and the cell state of an LSTM.
+fn cell(at: &mut At<'_>) -> Result<(), Refusal> {
+    let inputs = (0..at.node.inputs.len()).map(|i| at.on_device(i)).collect::<Result<Vec<_>, _>>()?;
+    let [x, hidden, weights @ ..] = &inputs[..] else { return Err("a cell without a state".into()) };
+    match weights {
+        [weights @ .., state] if at.node.op.name() == "LSTMCell" => {
+            let weights = weights.join(", ");
+            at.set_all(format!("torch.lstm_cell({x}, ({hidden}, {state}), {weights})"));
+        }
+        _ => at.set(format!("torch.gru_cell({x}, {hidden}, {})", weights.join(", "))),
+    }
     Ok(())
 }
