@@ -76,6 +76,15 @@ impl Traced {
         if self.shape[..] == *shape { self.clone() } else { self.view(l, "reshape", shape, View::Reshape) }
     }
 
+    /// The result of a product in another shape, which autograd does not know as a view (`_unsafe_view`).
+    pub fn unsafe_view(&self, l: &mut Lowering<'_>, shape: &[u64]) -> Traced {
+        if self.shape[..] == *shape {
+            self.clone()
+        } else {
+            self.view(l, "_unsafe_view", shape, View::Reshape)
+        }
+    }
+
     /// Axes of one repeated without a copy.
     pub fn expand(&self, l: &mut Lowering<'_>, shape: &[u64]) -> Traced {
         if self.shape[..] == *shape { self.clone() } else { self.view(l, "expand", shape, View::Expand) }

@@ -143,7 +143,7 @@ pub(super) fn matmul_as_is(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Trac
             let flat = a.reshape(l, &[elements(&outer), inner]);
             let shape = joined(&[elements(&outer)], last.as_slice());
             let name = if last.is_some() { "mm" } else { "mv" };
-            kernel(l, name, &flat, b, &shape).reshape(l, &joined(&outer, last.as_slice()))
+            kernel(l, name, &flat, b, &shape).unsafe_view(l, &joined(&outer, last.as_slice()))
         }
         (1..=2, 3..) if a.requires_grad => {
             // The product of the transposes, transposed back into a contiguous copy.
@@ -154,7 +154,7 @@ pub(super) fn matmul_as_is(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Trac
             let columns: Dims = left.shape.get(1).copied().into_iter().collect();
             let shape = joined(&[elements(&batch)], &columns);
             let name = if a.rank() == 2 { "mm" } else { "mv" };
-            let product = kernel(l, name, &flat, &left, &shape).reshape(l, &joined(&batch, &columns));
+            let product = kernel(l, name, &flat, &left, &shape).unsafe_view(l, &joined(&batch, &columns));
             if a.rank() == 2 { product.transpose_last(l).copy(l) } else { product }
         }
         _ => {
@@ -171,7 +171,7 @@ pub(super) fn matmul_as_is(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Trac
                 kernel(l, "bmm", &left3, &right3, &[left3.shape[0], left3.shape[1], right3.shape[2]]);
             let ends = [rows.map(|_| left3.shape[1]), columns.map(|_| right3.shape[2])];
             let shaped: Dims = common.into_iter().chain(ends.into_iter().flatten()).collect();
-            product.reshape(l, &shaped)
+            product.unsafe_view(l, &shaped)
         }
     }
 }
@@ -328,15 +328,15 @@ mod tests {
     fn a_weight_is_multiplied_once_and_activations_in_batches() {
         let names = |c: &[Call]| c.iter().map(|c| c.function).collect::<Vec<_>>();
         let linear = calls(&MatMul::default(), &[8, 128, 64], &[64, 32], &[8, 128, 32], true);
-        assert_eq!(names(&linear), ["reshape", "mm", "reshape"]);
+        assert_eq!(names(&linear), ["reshape", "mm", "_unsafe_view"]);
         assert_eq!(linear[1].outputs[0].shape[..], [1024, 32]);
         assert_eq!(linear[1].saved[0], Saved::InputFor { input: 0, needed_by: 1 });
         let scores = calls(&MatMul::default(), &[2, 3, 5, 8], &[2, 3, 8, 7], &[2, 3, 5, 7], false);
-        assert_eq!(names(&scores), ["reshape", "reshape", "bmm", "reshape"]);
+        assert_eq!(names(&scores), ["reshape", "reshape", "bmm", "_unsafe_view"]);
         let broadcast = calls(&MatMul::default(), &[2, 3, 5, 8], &[3, 8, 7], &[2, 3, 5, 7], false);
-        assert_eq!(names(&broadcast), ["reshape", "expand", "reshape", "bmm", "reshape"]);
+        assert_eq!(names(&broadcast), ["reshape", "expand", "reshape", "bmm", "_unsafe_view"]);
         let left = calls(&MatMul::default(), &[5, 7], &[2, 7, 4], &[2, 5, 4], true);
-        assert_eq!(names(&left), ["permute", "reshape", "permute", "mm", "reshape", "permute", "clone"]);
+        assert_eq!(names(&left), ["permute", "reshape", "permute", "mm", "_unsafe_view", "permute", "clone"]);
     }
 
     #[test]

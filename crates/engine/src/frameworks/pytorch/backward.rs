@@ -7,7 +7,7 @@
 
 use super::gradients::Gradient;
 use super::layouts::Layout;
-use super::record::{Node, NodeInput};
+use super::record::{Node, NodeInput, Way};
 use super::tape::{Edge, Tape, TensorRef};
 use crate::{Category, StorageId};
 use memfit_graph::DType;
@@ -69,6 +69,11 @@ const WANT_CONTIGUOUS: &[&str] = &[
     "max_pool2d_with_indices",
 ];
 
+/// Functions whose gradient is put into zeros of the input's shape. On fake tensors a second tensor takes the result: what is
+/// like a subclass is not written in place (FunctionsManual.cpp, `gather_backward`, `index_select_backward`,
+/// `value_selecting_reduction_backward`; TensorAdvancedIndexing.cpp, `index_backward`: `areAnyTensorSubclassLike`).
+const PUT_INTO_ZEROS: &[&str] = &["gather", "index", "index_select", "max", "min", "topk"];
+
 /// Runs backward from `loss`, leaving each leaf's gradient in [`Leaf::grad`].
 pub(super) fn run<M: Machine>(machine: &mut M, loss: TensorRef, leaves: &mut Vec<Leaf>, options: Options) {
     let tape = machine.tape();
@@ -110,6 +115,16 @@ pub(super) fn run_from<M: Machine>(
     for node in nodes.iter().rev() {
         backward.evaluate(node);
     }
+}
+
+/// Whether autograd knows this input of a function as a view of another tensor: what writes over it becomes a `CopySlices`
+/// (torch/csrc/autograd/functions/tensor.cpp). The result of a product in another shape is none (`_unsafe_view`).
+fn is_view(nodes: &[Node], input: &NodeInput) -> bool {
+    let made_by = |edge| match edge {
+        Edge::Node { node, .. } => nodes.get(node.0 as usize),
+        _ => None,
+    };
+    made_by(input.edge).is_some_and(|node| node.function == "reshape" && node.way == Way::Reshape)
 }
 
 /// How many gradients each leaf waits for.
@@ -168,6 +183,18 @@ impl<M: Machine> Backward<'_, M> {
         }
         if WANT_CONTIGUOUS.contains(&node.function) && !tape.layouts.is_plain(first.layout) {
             scratch.push(tape.new_storage(first.layout, first.dtype, Category::Transient, "contiguous"));
+        }
+        if as_fake_tensors && PUT_INTO_ZEROS.contains(&node.function) {
+            let zeros = tape.inputs[node.inputs.range().start].meta.layout;
+            scratch.push(tape.new_storage(zeros, first.dtype, Category::Transient, "zeros"));
+        }
+        if node.function.ends_with('_')
+            && tape.inputs[node.inputs.range()].iter().any(|i| is_view(self.nodes, i))
+        {
+            // The gradient of what the view belongs to, and a copy of the view's part for the function to read.
+            for label in ["new_empty_strided", "clone"] {
+                scratch.push(tape.new_storage(first.layout, first.dtype, Category::Transient, label));
+            }
         }
         let mut gradients: SmallVec<[(NodeInput, Gradient); 3]> = SmallVec::new();
         for (i, at) in node.inputs.range().enumerate() {
