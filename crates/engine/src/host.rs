@@ -153,8 +153,12 @@ fn made_of_sizes(
     for (node, reads) in graph.nodes.iter().zip(&structure.reads) {
         let mut inputs = (0..).zip(&node.inputs).filter_map(|(i, id)| Some((i, (*id)?)));
         let made = reads.is_function && inputs.all(|(i, id)| sizes[id.index()] || reads.facts == Some(i));
+        // A parameter of one number is folded like any other number, and is trained all the same.
+        let is_float = |id: TensorId| inferred.dtype(id).is_float();
+        let trained = node.inputs.iter().flatten().any(|id| is_float(*id) && !sizes[id.index()]);
         for id in node.outputs.iter().flatten() {
-            sizes[id.index()] = made || inferred.value(*id).is_some_and(|v| v.is_known());
+            let known = inferred.value(*id).is_some_and(|v| v.is_known()) && !(trained && is_float(*id));
+            sizes[id.index()] = made || known;
         }
     }
     sizes
@@ -168,6 +172,25 @@ mod tests {
     #[test]
     fn operators_with_arguments_are_in_order() {
         assert!(ARGUMENTS.is_sorted_by_key(|(name, _)| name));
+    }
+
+    #[test]
+    fn a_slope_that_is_turned_is_a_tensor() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([2, 3, 4])), Role::Input);
+        g.inputs = vec![x];
+        let slope =
+            g.add_tensor("act.weight", Type::tensor(DType::Float32, Shape::from([1])), Role::Initializer);
+        g.tensors[slope.index()].value = Some(std::sync::Arc::new(Value::vector(DType::Float32, [0.25])));
+        let axes = g.add_constant("axes", Value::vector(DType::Int64, [1_i64, 2]));
+        let turned = g.push("Unsqueeze", Attributes::default(), &[slope, axes], "turned").unwrap();
+        let y = g.push("PRelu", Attributes::default(), &[x, turned], "y").unwrap();
+        g.outputs = vec![y];
+        let inferred = infer(&g, &Binding::default()).unwrap();
+        assert!(inferred.value(turned).is_some());
+        let (kinds, host) = stored(&g, &Structure::new(&g), &inferred, &[]);
+        assert_eq!(kinds[slope.index()], Some(Stored::Parameter));
+        assert!(!host[turned.index()] && !host[slope.index()]);
     }
 
     #[test]
