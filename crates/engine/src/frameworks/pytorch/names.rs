@@ -4,10 +4,11 @@
 //! caller of a module holds the arguments until the call returns (`x = self.block(x)`), however deep inside they are read. A
 //! tensor that a `forward` uses several times has a local name there (`identity = x`), which goes when that `forward` returns.
 //! Which `forward` that is follows from the module paths of the nodes that read it; where a file has none, only uses count.
+//! A loop that calls one module again and again binds the name of its result anew each time.
 
 use crate::order::sorted_by_key;
 use crate::structure::Name;
-use memfit_graph::{Graph, NodeId, TensorId};
+use memfit_graph::{Graph, NodeId, Role, TensorId};
 
 /// The names of a model's code, in the order in which they go.
 ///
@@ -18,8 +19,8 @@ pub(crate) fn names(graph: &Graph) -> Vec<Name> {
     if graph.nodes.iter().all(|n| n.scope.is_empty()) {
         return names;
     }
-    let producers = graph.producers();
-    for (id, readers) in (0..).map(TensorId).zip(graph.consumers()) {
+    let (producers, consumers) = (graph.producers(), graph.consumers());
+    for (id, readers) in (0..).map(TensorId).zip(&consumers) {
         let (Some(producer), Some(last)) = (producers[id.index()], readers.last().copied()) else { continue };
         let scope = |n: NodeId| &*graph.nodes[n.index()].scope;
         let distinct = readers.windows(2).any(|w| w[0] != w[1]);
@@ -49,7 +50,8 @@ pub(crate) fn names(graph: &Graph) -> Vec<Name> {
         if !distinct && (held_by.is_empty() || held_by == scope(last)) {
             continue;
         }
-        let end = (last.index()..graph.nodes.len())
+        let again = runs_again(graph, &consumers, producer).map_or(graph.nodes.len(), NodeId::index);
+        let end = (last.index()..graph.nodes.len().min(again.saturating_add(1)))
             .take_while(|i| is_within(&graph.nodes[*i].scope, held_by))
             .last();
         if let Some(until) = end.and_then(|end| u32::try_from(end).ok()) {
@@ -59,6 +61,14 @@ pub(crate) fn names(graph: &Graph) -> Vec<Name> {
         }
     }
     sorted_by_key(names, |name| name.until.into())
+}
+
+/// The next node that runs the same operator with the same weight.
+fn runs_again(graph: &Graph, consumers: &[Vec<NodeId>], id: NodeId) -> Option<NodeId> {
+    let node = &graph.nodes[id.index()];
+    let weights = node.inputs.iter().flatten().filter(|t| graph.tensor(**t).role == Role::Initializer);
+    let others = weights.flat_map(|t| &consumers[t.index()]).copied();
+    others.filter(|n| *n > id && graph.nodes[n.index()].op.name() == node.op.name()).min()
 }
 
 /// The longest module path that both lie in.
@@ -101,7 +111,7 @@ fn is_within(scope: &str, module: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_graph::{Attributes, Role, Type};
+    use memfit_graph::{Attributes, Type};
 
     #[test]
     fn paths() {
@@ -130,6 +140,28 @@ mod tests {
         let names = names(&g);
         assert!(names.contains(&Name { until: 3, tensor: a, rebound: None }));
         assert!(!names.iter().any(|name| name.tensor == b));
+    }
+
+    #[test]
+    fn a_module_that_is_called_again_binds_the_name_of_its_result_anew() {
+        for (weights, until) in [(["w", "w"], 4), (["v", "w"], 5)] {
+            let mut g = Graph::default();
+            let x = g.add_tensor("x", Type::Unknown, Role::Input);
+            let [v, w] = ["v", "w"].map(|name| g.add_tensor(name, Type::Unknown, Role::Initializer));
+            let mut push = |op: &str, inputs: &[TensorId], scope: &str| {
+                let name = format!("{op}{}", g.tensors.len());
+                let out = g.push(op, Attributes::default(), inputs, &name).unwrap();
+                g.nodes.last_mut().unwrap().scope = scope.into();
+                out
+            };
+            let weights = weights.map(|name| if name == "v" { v } else { w });
+            let first = push("MatMul", &[x, weights[0]], "gate");
+            let (a, b) = (push("Tanh", &[first], ""), push("Sigmoid", &[first], ""));
+            let h = push("Mul", &[a, b], "");
+            push("MatMul", &[h, weights[1]], "gate");
+            push("Relu", &[h], "");
+            assert!(names(&g).contains(&Name { until, tensor: first, rebound: None }), "{until}");
+        }
     }
 
     #[test]
