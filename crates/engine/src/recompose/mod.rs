@@ -14,12 +14,12 @@ mod gated;
 mod gelu;
 mod glu;
 mod group_norm;
+mod in_place;
 mod islands;
 mod layer_norm;
 mod linear;
 mod mask;
 mod max_positions;
-mod out_of_place;
 mod parameters;
 mod recurrent;
 mod relative_positions;
@@ -126,7 +126,7 @@ pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> R
             report.applied.push(Applied { pattern: pass.name, count, nodes });
         }
     }
-    out_of_place::mark(&mut rewriter);
+    in_place::mark(&mut rewriter);
     let no_dropout = dropout::find(&rewriter);
     report.findings.extend(batchnorm::restore(&mut rewriter, options));
     report.findings.extend(tied::tie(&mut rewriter, options));

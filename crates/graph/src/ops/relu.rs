@@ -11,12 +11,19 @@ use crate::{
 use std::sync::Arc;
 
 /// `max(x, 0)`.
-#[derive(Clone, Copy, Debug)]
-pub struct Relu;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Relu {
+    /// Whether it is known to write over its input (`relu_`).
+    pub in_place: bool,
+}
 
 /// How Relu is found.
-pub const SPECS: &[OpSpec] =
-    &[OpSpec { domain: "", name: "Relu", since: &[1, 6, 13, 14], build: |_, _| Ok(Arc::new(Relu)) }];
+pub const SPECS: &[OpSpec] = &[OpSpec {
+    domain: "",
+    name: "Relu",
+    since: &[1, 6, 13, 14],
+    build: |_, _| Ok(Arc::new(Relu::default())),
+}];
 
 /// `max(n, 0)`; a size is never negative.
 fn positive(n: &Num) -> Num {
@@ -48,10 +55,12 @@ impl Op for Relu {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        let call = Call::new("relu")
+        let (function, place) =
+            if self.in_place { ("relu_", Place::InPlace(0)) } else { ("relu", Place::Pointwise) };
+        let call = Call::new(function)
             .autocast(Autocast::Keep)
             .input(Operand::Input(0), Grad::Pointwise)
-            .output(l.out_shape(0), OutDtype::Promoted, Place::Pointwise)
+            .output(l.out_shape(0), OutDtype::Promoted, place)
             .saves([Saved::Output(0)]);
         l.finish(call);
     }

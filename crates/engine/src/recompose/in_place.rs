@@ -1,0 +1,108 @@
+//! Activations that write over their input, and those that do not.
+//!
+//! A file does not tell. Code that makes a module of one writes `nn.LeakyReLU(0.2, inplace=True)` (darknet, DCGAN, ESRGAN,
+//! nnU-Net, timm); code that calls the function `F.leaky_relu(x)` does not (HiFi-GAN, StyleGAN, GAT), and then backward reads
+//! the input (`leaky_relu_backward(grad, self, slope, false)`, derivatives.yaml). The scope tells the two
+//! apart: a module of its own has nothing else in it, a function runs in the scope of the module that calls it.
+//!
+//! A ReLU costs the same either way, but for one place: after an instance norm, whose result is a view, and what writes over
+//! a view copies gradients in backward. Modules do that there (CycleGAN, StarGAN, RAFT: `nn.ReLU(inplace=True)`).
+
+use super::rewriter::Rewriter;
+use memfit_graph::NodeId;
+use memfit_graph::ops::activation::Activation;
+use memfit_graph::ops::relu::Relu;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Has the functions keep their inputs, and modules write over an instance norm's result.
+pub(super) fn mark(rw: &mut Rewriter<'_>) {
+    let is_either = |id: NodeId| rw.is(id, "LeakyRelu") || rw.is(id, "Relu");
+    let (activations, others): (Vec<NodeId>, Vec<NodeId>) =
+        rw.node_ids().into_iter().partition(|id| is_either(*id));
+    let matters = |id: &NodeId| {
+        let normalized =
+            || rw.input(*id, 0).is_some_and(|x| rw.made_for_one(x, "InstanceNormalization").is_some());
+        rw.is(*id, "LeakyRelu") || normalized()
+    };
+    let chosen: Vec<NodeId> = activations.iter().copied().filter(matters).collect();
+    // A file without module paths says nothing.
+    if chosen.is_empty() || others.iter().all(|id| rw.node(*id).scope.is_empty()) {
+        return;
+    }
+    let is_function: Vec<bool> = {
+        let scope = |id: &NodeId| &*rw.node(*id).scope;
+        let inner = activations.iter().chain(&others).map(scope);
+        let shared: HashSet<&str> = others.iter().map(scope).chain(inner.flat_map(callers)).collect();
+        chosen.iter().map(|id| shared.contains(scope(id))).collect()
+    };
+    for (id, is_function) in chosen.into_iter().zip(is_function) {
+        let inputs = rw.node(id).inputs.clone();
+        match rw.op::<Activation>(id).copied() {
+            Some(mut op) if is_function => {
+                op.out_of_place = true;
+                rw.rewrite(id, Arc::new(op), inputs);
+            }
+            None if !is_function => rw.rewrite(id, Arc::new(Relu { in_place: true }), inputs),
+            _ => {}
+        }
+    }
+}
+
+/// The modules around one, the innermost first.
+fn callers(scope: &str) -> impl Iterator<Item = &str> {
+    let outer = |s: &&str| s.rfind('.').map(|end| &scope[..end]).or((!s.is_empty()).then_some(""));
+    std::iter::successors(Some(scope), move |s| outer(s)).skip(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recompose::testing::Sketch;
+
+    #[test]
+    fn a_function_runs_where_other_things_run_and_a_module_by_itself() {
+        for (scopes, expected) in [
+            (["block.conv", "block", "block.out"], true),
+            (["conv", "", "out"], true),
+            (["block.conv", "block.act", "block.out"], false),
+            (["0", "1", "2"], false),
+            (["", "", ""], false),
+        ] {
+            let mut s = Sketch::default();
+            let x = s.input("x", &[2, 8]);
+            let y = s.push("Tanh", &[x]);
+            let y = s.push("LeakyRelu", &[y]);
+            let y = s.push("Tanh", &[y]);
+            for (node, scope) in s.graph.nodes.iter_mut().zip(scopes) {
+                node.scope = scope.into();
+            }
+            assert_eq!(s.recompose(y), ["Tanh", "LeakyRelu", "Tanh"]);
+            let op: &Activation = s.graph.nodes[1].op.downcast().unwrap();
+            assert_eq!(op.out_of_place, expected, "{scopes:?}");
+        }
+    }
+
+    #[test]
+    fn a_module_writes_over_the_result_of_an_instance_norm() {
+        for (scope, norm, expected) in [("act", true, true), ("", true, false), ("act", false, false)] {
+            let mut s = Sketch::default();
+            let (x, w) = (s.input("x", &[2, 8, 4, 4]), s.weight("w", &[8]));
+            let y = if norm { s.push("InstanceNormalization", &[x, w, w]) } else { s.push("Tanh", &[x]) };
+            let y = s.push("Relu", &[y]);
+            let y = s.push("Tanh", &[y]);
+            for (node, scope) in s.graph.nodes.iter_mut().zip(["norm", scope, ""]) {
+                node.scope = scope.into();
+            }
+            assert_eq!(s.recompose(y).len(), 3);
+            let op: &Relu = s.graph.nodes[1].op.downcast().unwrap();
+            assert_eq!(op.in_place, expected, "{scope} {norm}");
+        }
+    }
+
+    #[test]
+    fn modules_around_a_module() {
+        assert_eq!(callers("a.b.c").collect::<Vec<_>>(), ["a.b", "a", ""]);
+        assert_eq!(callers("").count(), 0);
+    }
+}
