@@ -185,6 +185,61 @@ fn a_suite_leaves_out_what_is_recorded_and_tries_a_crash_again() {
     lines.iter().for_each(|line| described(line, "measurement"));
 }
 
+/// A run whose processes are all sent Ctrl-C's signal once its interpreter was started so many times.
+fn interrupted(words: &[&str], name: &str, times: usize) -> Run {
+    let mut start = command(words);
+    std::os::unix::process::CommandExt::process_group(&mut start, 0);
+    let child = start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let count = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.count"));
+    for _ in 0..400 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        if std::fs::read_to_string(&count).is_ok_and(|text| text.lines().count() >= times) {
+            break;
+        }
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let group = format!("-{}", child.id());
+    assert!(std::process::Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn a_search_that_is_interrupted_keeps_what_it_saw_and_goes_on_there() {
+    // The fourth try, after the device was asked, takes long the first time.
+    let slow = "if [ \"$b\" -gt 4 ] && [ \"$n\" -lt 6 ]; then exec sleep 60; fi";
+    let what = format!("{slow}\nif [ \"$b\" -gt 11 ]; then {OUT_OF_MEMORY}; else {WELL}; fi");
+    let python = interpreter("validate_search_interrupt", &what);
+    let record = file("validate_search_interrupt.json", b"");
+    std::fs::remove_file(&record).unwrap();
+    let lenet = model("lenet.ts_train");
+    let words = ["validate", &lenet, "--runner", "torch", "--python", &python, "--backend", "cpu"];
+    let words = [&words[..], &["--search", "--record", &record]].concat();
+    let run = interrupted(&words, "validate_search_interrupt", 5);
+    assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+    assert!(run.out.contains(": 4 (the search ended before a larger one failed), 3 tries"), "{}", run.out);
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&record).unwrap()).unwrap();
+    assert_eq!((&json["largest_batch"], &json["bounded"]), (&Value::from(4), &Value::Bool(false)));
+    let tried: Vec<u64> =
+        json["tried"].as_array().unwrap().iter().map(|t| t["batch_size"].as_u64().unwrap()).collect();
+    assert_eq!(tried, [1, 2, 4]);
+    let again = memfit(&words);
+    assert!(again.out.contains(": 11, ") && again.code == 0, "{}{}", again.out, again.err);
+}
+
+#[test]
+fn a_search_ends_when_its_time_is_over_though_a_try_does_not() {
+    let python = interpreter("validate_search_late", "exec sleep 120");
+    let words = ["--backend", "cpu", "--search", "--search-seconds", "2"];
+    let run = validate(&python, &model("lenet.ts_train"), &words);
+    assert!(
+        run.out.contains("(the search ended before a larger one failed), 0 tries"),
+        "{}{}",
+        run.out,
+        run.err
+    );
+    assert_eq!(run.code, 1, "{}", run.err);
+}
+
 #[test]
 fn ctrl_c_leaves_a_record_of_what_was_done() {
     let what = r#"trap 'echo "{\"report\": {$head, \"steps\": 1, \"ended\": {\"kind\": \"interrupted\", \"layer\": \"\", \"function\": \"forward\", \"message\": \"ended by the user\"}}}"; exit 0' INT
@@ -196,20 +251,7 @@ i=0; while [ $i -lt 200 ]; do sleep 0.1; i=$((i+1)); done"#;
     let lenet = model("lenet.ts_train");
     let words =
         ["validate", &lenet, "-b", "8", "--runner", "torch", "--python", &python, "--record", &record];
-    let mut start = command(&words);
-    std::os::unix::process::CommandExt::process_group(&mut start, 0);
-    let child = start.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let count = Path::new(env!("CARGO_TARGET_TMPDIR")).join("validate_interrupt.count");
-    for _ in 0..200 {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        if std::fs::read_to_string(&count).is_ok_and(|text| !text.is_empty()) {
-            break;
-        }
-    }
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let group = format!("-{}", child.id());
-    assert!(std::process::Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
-    let run: Run = child.wait_with_output().unwrap().into();
+    let run = interrupted(&words, "validate_interrupt", 1);
     assert_eq!(run.code, 1, "{}{}", run.out, run.err);
     let json: Value = serde_json::from_str(&std::fs::read_to_string(&record).unwrap()).unwrap();
     assert_eq!((&json["ended"]["kind"], &json["steps"]), (&Value::from("interrupted"), &Value::from(1)));

@@ -21,7 +21,7 @@ pub struct Found {
 }
 
 /// Walks from `start` in growing steps until one batch runs and a larger one does not, then halves the gap. `known` is what an earlier
-/// search has seen. Ends at `most` or when `go_on` says so.
+/// search has seen. Ends at `most`, when `go_on` says so, or where a try was ended before it showed anything (`None`).
 ///
 /// # Errors
 /// Where a try fails for another reason than memory.
@@ -30,7 +30,7 @@ pub fn search<E>(
     most: u64,
     known: &[(u64, Outcome)],
     mut go_on: impl FnMut() -> bool,
-    mut attempt: impl FnMut(u64) -> Result<Outcome, E>,
+    mut attempt: impl FnMut(u64) -> Result<Option<Outcome>, E>,
 ) -> Result<Found, E> {
     let of = |outcome: Outcome| known.iter().filter(move |(_, o)| *o == outcome).map(|(batch, _)| *batch);
     let mut runs = of(Outcome::Ran).max().unwrap_or(0);
@@ -51,7 +51,7 @@ pub fn search<E>(
         if !go_on() {
             break;
         }
-        let outcome = attempt(next)?;
+        let Some(outcome) = attempt(next)? else { break };
         // The start is no step yet.
         if !tried.is_empty() {
             step = step.saturating_mul(4);
@@ -73,8 +73,9 @@ mod tests {
     fn the_largest_is_found_in_few_tries() {
         for start in [1, 8, 60] {
             for limit in [0, 1, 2, 37, 59, 60, 61, 63, 64, 1000] {
-                let run =
-                    |batch| Ok::<_, ()>(if batch <= limit { Outcome::Ran } else { Outcome::OutOfMemory });
+                let run = |batch| {
+                    Ok::<_, ()>(Some(if batch <= limit { Outcome::Ran } else { Outcome::OutOfMemory }))
+                };
                 let found = search(start, 512, &[], || true, run).unwrap();
                 assert_eq!((found.largest, found.bounded), (limit.min(512), limit < 512), "{start} {limit}");
                 assert!(found.tried.len() < 20, "{start} {limit}: {:?}", found.tried);
@@ -84,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_start_that_is_right_takes_two_tries() {
-        let run = |batch| Ok::<_, ()>(if batch <= 60 { Outcome::Ran } else { Outcome::OutOfMemory });
+        let run = |batch| Ok::<_, ()>(Some(if batch <= 60 { Outcome::Ran } else { Outcome::OutOfMemory }));
         let found = search(60, 512, &[], || true, run).unwrap();
         assert!(found.tried.len() <= 3, "{:?}", found.tried);
     }
@@ -96,8 +97,11 @@ mod tests {
             left -= 1;
             left >= 0
         };
-        let found = search(1, 512, &[], go_on, |_| Ok::<_, ()>(Outcome::Ran)).unwrap();
+        let found = search(1, 512, &[], go_on, |_| Ok::<_, ()>(Some(Outcome::Ran))).unwrap();
         assert_eq!((found.largest, found.bounded), (2, false));
+        let cut_short = |batch| Ok::<_, ()>((batch < 5).then_some(Outcome::Ran));
+        let found = search(1, 512, &[], || true, cut_short).unwrap();
+        assert_eq!((found.largest, found.bounded, found.tried.len()), (4, false, 3));
     }
 
     #[test]
@@ -105,12 +109,12 @@ mod tests {
         let known = [(8, Outcome::Ran), (16, Outcome::OutOfMemory)];
         let run = |batch: u64| {
             assert!(batch > 8 && batch < 16, "{batch}");
-            Ok::<_, ()>(if batch <= 11 { Outcome::Ran } else { Outcome::OutOfMemory })
+            Ok::<_, ()>(Some(if batch <= 11 { Outcome::Ran } else { Outcome::OutOfMemory }))
         };
         let found = search(1, 512, &known, || true, run).unwrap();
         assert_eq!((found.largest, found.bounded), (11, true));
         let all = [(11, Outcome::Ran), (12, Outcome::OutOfMemory)];
-        let none = |_| -> Result<Outcome, ()> { panic!("a try") };
+        let none = |_| -> Result<Option<Outcome>, ()> { panic!("a try") };
         assert_eq!(search(1, 512, &all, || true, none).unwrap().largest, 11);
     }
 }

@@ -107,7 +107,7 @@ mod real {
                 }
                 _ => prediction.between <= limit,
             };
-            Ok::<_, Failure>(if fits { Outcome::Ran } else { Outcome::OutOfMemory })
+            Ok::<_, Failure>(Some(if fits { Outcome::Ran } else { Outcome::OutOfMemory }))
         };
         let most = super::super::search::LARGEST_BATCH;
         search(1, most, &[], || true, attempt).map(|found| Some(found.largest))

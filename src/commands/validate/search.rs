@@ -87,13 +87,13 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
     let attempt = |batch: u64| {
         let left = limit.saturating_sub(begin.elapsed()).as_secs();
         output::progress(&format!("batch {batch}, at most {left} s left"));
-        let tried = attempt(&words, batch)?;
+        let Some(tried) = attempt(&words, batch, begin + limit)? else { return Ok(None) };
         let outcome = tried.outcome();
         state.tried.push(tried);
         if let Some(path) = &args.record {
             output::save(path, &json(&state))?;
         }
-        Ok(outcome)
+        Ok(Some(outcome))
     };
     let found = search(start, LARGEST_BATCH, &known, go_on, attempt)?;
     output::progress("");
@@ -145,20 +145,30 @@ fn words() -> Vec<String> {
     kept
 }
 
-fn attempt(words: &[String], batch: u64) -> Result<Try, Failure> {
+/// Nothing where it was ended, by the user or the clock, before it showed anything.
+fn attempt(words: &[String], batch: u64, end: Instant) -> Result<Option<Try>, Failure> {
     let more = ["--batch-size".to_owned(), batch.to_string(), "--format".into(), "json".into()];
     let failed = |layer: String| Try { batch_size: batch, ran: false, layer, peak_bytes: None };
     let peak = |record: &Record| record.row("peak").map(|row| row.measured_bytes);
-    match child::run(&[words, &more[..]].concat())? {
+    let ran = child::run(&[words, &more[..]].concat(), Some(end))?;
+    let is_interrupted = INTERRUPTED.load(Ordering::Relaxed);
+    Ok(match ran {
         Ran::Record(record) => match &record.ended {
-            None => Ok(Try { batch_size: batch, ran: true, layer: String::new(), peak_bytes: peak(&record) }),
-            Some(ended) if ended.kind == "out-of-memory" => Ok(failed(ended.layer.clone())),
-            Some(ended) => Err(Failure::new(format!("batch {batch}"), ended.message.clone())),
+            None => {
+                let (layer, peak_bytes) = (String::new(), peak(&record));
+                Some(Try { batch_size: batch, ran: true, layer, peak_bytes })
+            }
+            Some(ended) if ended.kind == "out-of-memory" => Some(failed(ended.layer.clone())),
+            Some(_) if is_interrupted => None,
+            Some(ended) => return Err(Failure::new(format!("batch {batch}"), ended.message.clone())),
         },
+        // Ctrl-C reaches it too.
+        Ran::Crashed(_) | Ran::Refused(_) if is_interrupted => None,
         // Who takes too much is killed.
-        Ran::Crashed(_) => Ok(failed(String::new())),
-        Ran::Refused(message) => Err(Failure::new(format!("batch {batch}"), message)),
-    }
+        Ran::Crashed(_) => Some(failed(String::new())),
+        Ran::Refused(message) => return Err(Failure::new(format!("batch {batch}"), message)),
+        Ran::Late => None,
+    })
 }
 
 fn json(state: &Search) -> String {

@@ -80,9 +80,11 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
             skipped += 1;
             continue;
         }
-        let record = match child::run(words)? {
+        let record = match child::run(words, None)? {
             Ran::Record(record) => *record,
             Ran::Crashed(message) => Record { ended: Some(Ended::new("crashed", message)), ..known },
+            // No end was given.
+            Ran::Late => continue,
             Ran::Refused(message) => {
                 failed.push(format!("{name}: {message}"));
                 continue;
