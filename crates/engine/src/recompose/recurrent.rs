@@ -97,8 +97,10 @@ fn layer_below(rw: &Rewriter<'_>, x: TensorId, upper: &Rnn) -> Option<(NodeId, R
         if let Some(lower) = rw.op::<Rnn>(node).copied() {
             let others = rw.node(node).outputs.get(1..).unwrap_or_default();
             let unread = others.iter().flatten().all(|o| rw.use_count(*o) == 0);
-            let alike =
-                (lower.cell, lower.directions, lower.hidden) == (upper.cell, upper.directions, upper.hidden);
+            let kind = |rnn: &Rnn| {
+                (rnn.cell, rnn.directions, rnn.hidden, rnn.reverse, rnn.resets_after, rnn.other_gates)
+            };
+            let alike = kind(&lower) == kind(upper);
             return (alike && unread && rw.node(node).outputs.first() == Some(&Some(t)))
                 .then_some((node, lower));
         }

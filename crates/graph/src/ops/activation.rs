@@ -29,6 +29,8 @@ pub struct Activation {
     row: &'static Row,
     /// Slope or scale, where the file says one; it changes values alone.
     pub alpha: Option<f64>,
+    /// Selu's second factor, where the file says one.
+    pub gamma: Option<f64>,
     /// Whether GELU is approximated by a tanh.
     pub tanh: bool,
     /// Whether the input stays as it is although there is a formula that reads the result: `F.leaky_relu(x)`.
@@ -49,7 +51,8 @@ macro_rules! activation {
                 const ROW: Row =
                     Row { name: $name, function: $function, keeps: $keeps, autocast: Autocast::$autocast };
                 let tanh = a.text("approximate")?.is_some_and(|how| how == "tanh");
-                Ok(Arc::new(Activation { row: &ROW, alpha: a.float("alpha")?, tanh, out_of_place: false }))
+                let [alpha, gamma] = [a.float("alpha")?, a.float("gamma")?];
+                Ok(Arc::new(Activation { row: &ROW, alpha, gamma, tanh, out_of_place: false }))
             },
         }),*];
     };

@@ -24,6 +24,8 @@ pub struct Attention {
     pub window: bool,
     /// Whether the scores are bounded by a tanh.
     pub softcap: bool,
+    /// What scores are multiplied by, where it is not one over the root of the head's size, and what bounds them.
+    pub factors: [Option<f64>; 2],
     /// Whether weights are dropped while the model trains; no file says so, the module it was exported from does.
     pub dropout: bool,
 }
@@ -53,6 +55,7 @@ fn build(a: &mut Attributes) -> Result<Arc<dyn Op>, OpError> {
         causal: a.flag("is_causal")?,
         window: window("left_window_size")? || window("right_window_size")?,
         softcap: a.float("softcap")?.is_some_and(|cap| cap != 0.0),
+        factors: [a.float("scale")?, a.float("softcap")?.filter(|cap| *cap != 0.0)],
         dropout: false,
     }))
 }

@@ -15,6 +15,9 @@ pub struct DepthSpace {
     pub to_space: bool,
     /// The side of a block.
     pub block: u64,
+    /// Whether the channel, rather than the place in the block, is what of the depth changes slowest: `CRD`, as PyTorch's
+    /// `pixel_shuffle`.
+    pub channel_first: bool,
 }
 
 /// How the two are found.
@@ -27,7 +30,8 @@ fn build(to_space: bool, a: &mut Attributes) -> Result<Arc<dyn Op>, OpError> {
     let n = a.int("blocksize")?.ok_or_else(|| OpError::missing_attribute("blocksize"))?;
     let block = u64::try_from(n).ok().filter(|n| *n > 0);
     let block = block.ok_or_else(|| OpError::attribute("blocksize", "a positive number", n.to_string()))?;
-    Ok(Arc::new(DepthSpace { to_space, block }))
+    let channel_first = a.text("mode")?.as_deref() == Some("CRD");
+    Ok(Arc::new(DepthSpace { to_space, block, channel_first }))
 }
 
 /// `dim / by`, an error where a number is not divided.

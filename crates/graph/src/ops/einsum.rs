@@ -7,7 +7,7 @@
 use super::calls::{Traced, elements};
 use super::matmul::matmul_as_is;
 use crate::{Autocast, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Shape};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A label of the equation; `...` stands for as many axes as are left, numbered from the right.
@@ -120,6 +120,18 @@ impl Einsum {
             }
         };
         Ok((inputs, output))
+    }
+
+    /// A number for the label of each axis, of every operand and of the output.
+    ///
+    /// # Errors
+    /// Where the operands are not as many, or not of the ranks, that the equation asks for.
+    pub fn axes(&self, ranks: &[usize]) -> Result<(Vec<Vec<usize>>, Vec<usize>), OpError> {
+        let (inputs, output) = self.labels(ranks)?;
+        let known: BTreeSet<Label> = inputs.iter().flatten().copied().collect();
+        let number = |label: &Label| known.iter().position(|other| other == label).unwrap_or(known.len());
+        let numbers = |labels: &[Label]| labels.iter().map(number).collect::<Vec<_>>();
+        Ok((inputs.iter().map(|labels| numbers(labels)).collect(), numbers(&output)))
     }
 
     fn shape(&self, shapes: &[&Shape]) -> Result<Shape, OpError> {

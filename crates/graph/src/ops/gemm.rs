@@ -21,6 +21,8 @@ pub struct Gemm {
     pub trans_b: bool,
     /// Whether C has a factor.
     pub scaled: bool,
+    /// The factors of the product and of C, where the file gives them.
+    pub factors: [Option<f64>; 2],
     /// The activation of the contrib forms, and what autograd keeps of it.
     pub activation: Option<(&'static str, Saved)>,
 }
@@ -57,6 +59,7 @@ fn build(a: &mut Attributes, contrib: Option<&'static str>) -> Result<Arc<dyn Op
         trans_a: a.flag("transA")?,
         trans_b: a.flag("transB")?,
         scaled: a.float("beta")?.is_some_and(|beta| beta != 1.0),
+        factors: [a.float("alpha")?, a.float("beta")?].map(|by| by.filter(|by| *by != 1.0)),
         activation: a.text("activation")?.and_then(|name| activation(&name)),
     }))
 }

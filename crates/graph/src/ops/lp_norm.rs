@@ -27,6 +27,12 @@ pub enum ComposedNorm {
     LocalResponse {
         /// How many channels.
         size: u64,
+        /// Factor, exponent and what is added: `x / (bias + alpha / size * sum)^beta`.
+        alpha: f64,
+        #[allow(missing_docs)]
+        beta: f64,
+        #[allow(missing_docs)]
+        bias: f64,
     },
 }
 
@@ -55,7 +61,12 @@ pub const SPECS: &[OpSpec] = &[
             if !a.has("size") {
                 return Err(OpError::missing_attribute("size"));
             }
-            Ok(Arc::new(ComposedNorm::LocalResponse { size: positive(a, "size", 1)? }))
+            Ok(Arc::new(ComposedNorm::LocalResponse {
+                size: positive(a, "size", 1)?,
+                alpha: a.float("alpha")?.unwrap_or(1e-4),
+                beta: a.float("beta")?.unwrap_or(0.75),
+                bias: a.float("bias")?.unwrap_or(1.0),
+            }))
         },
     },
 ];
@@ -90,7 +101,7 @@ impl Op for ComposedNorm {
         match self {
             ComposedNorm::Lp { axis } => lp(l, &x, &[*axis]),
             ComposedNorm::MeanVariance { axes } => mean_variance(l, &x, axes),
-            ComposedNorm::LocalResponse { size } => local_response(l, &x, *size),
+            ComposedNorm::LocalResponse { size, .. } => local_response(l, &x, *size),
         }
         .bind(l, 0);
     }
@@ -180,7 +191,7 @@ mod tests {
     fn the_kernels_are_those_of_torch() {
         let lp = [("linalg_vector_norm", 2), ("clamp_min", 1), ("expand", 0), ("div", 2)];
         assert_eq!(names(&ComposedNorm::Lp { axis: 1 }), lp);
-        let lrn = names(&ComposedNorm::LocalResponse { size: 5 });
+        let lrn = names(&ComposedNorm::LocalResponse { size: 5, alpha: 1e-4, beta: 0.75, bias: 1.0 });
         let expected = [
             ("mul", 2),
             ("constant_pad_nd", 0),

@@ -29,6 +29,46 @@ pub struct Resize {
     pub factors_at: usize,
     /// Whether the corners' elements lie on each other (`align_corners`).
     pub corners: bool,
+    /// Where an element of the output lies in the input, and which elements make it.
+    pub sampling: Sampling,
+}
+
+/// What of Resize changes values alone; names are ONNX's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// `coordinate_transformation_mode`.
+    pub coordinates: String,
+    /// `nearest_mode`.
+    pub rounding: String,
+    /// `cubic_coeff_a`.
+    pub cubic: f64,
+    /// Whether an element of a smaller output is made of all that it covers.
+    pub antialias: bool,
+    /// Whether what lies outside has no weight, rather than the edge's value.
+    pub excludes_outside: bool,
+}
+
+/// As Upsample and Resize of opset 10.
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling {
+            coordinates: "asymmetric".into(),
+            rounding: "floor".into(),
+            cubic: -0.75,
+            antialias: false,
+            excludes_outside: false,
+        }
+    }
+}
+
+fn sampling(a: &mut Attributes) -> Result<Sampling, OpError> {
+    Ok(Sampling {
+        coordinates: a.text("coordinate_transformation_mode")?.unwrap_or_else(|| "half_pixel".into()),
+        rounding: a.text("nearest_mode")?.unwrap_or_else(|| "round_prefer_floor".into()),
+        cubic: a.float("cubic_coeff_a")?.unwrap_or(-0.75),
+        antialias: a.flag("antialias")?,
+        excludes_outside: a.flag("exclude_outside")?,
+    })
 }
 
 /// `keep_aspect_ratio_policy`.
@@ -67,6 +107,7 @@ pub const SPECS: &[OpSpec] = &[
                 factors: None,
                 factors_at: if version < 11 { 1 } else { 2 },
                 corners: a.text("coordinate_transformation_mode")?.is_some_and(|how| how == "align_corners"),
+                sampling: if version < 11 { Sampling::default() } else { sampling(a)? },
             }))
         },
     },

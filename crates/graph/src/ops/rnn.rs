@@ -36,6 +36,12 @@ pub struct Rnn {
     pub batch_first: bool,
     /// How many layers.
     pub layers: u64,
+    /// Whether it runs from the end; only in one direction.
+    pub reverse: bool,
+    /// Whether a GRU resets the hidden state after its product with the weights, as cuDNN does (`linear_before_reset`).
+    pub resets_after: bool,
+    /// Whether gates have other functions than a cell's own, a bound, or are coupled.
+    pub other_gates: bool,
     /// Whether the weights are the framework's own tensors, as many as there are, rather than laid out as ONNX wants.
     pub own_weights: bool,
 }
@@ -48,7 +54,8 @@ pub const SPECS: &[OpSpec] = &[
 ];
 
 fn build(a: &mut Attributes, cell: Cell) -> Result<Arc<dyn Op>, OpError> {
-    let directions = match a.text("direction")?.as_deref() {
+    let direction = a.text("direction")?;
+    let directions = match direction.as_deref() {
         None | Some("forward" | "reverse") => 1,
         Some("bidirectional") => 2,
         Some(other) => {
@@ -56,9 +63,20 @@ fn build(a: &mut Attributes, cell: Cell) -> Result<Arc<dyn Op>, OpError> {
         }
     };
     let hidden = a.int("hidden_size")?.and_then(|n| u64::try_from(n).ok());
+    let own = match cell {
+        Cell::Lstm => &["sigmoid", "tanh", "tanh"][..],
+        Cell::Gru => &["sigmoid", "tanh"],
+        Cell::Rnn => &["tanh"],
+    };
+    let functions = a.texts("activations")?.unwrap_or_default();
+    let as_own = |(i, name): (usize, &String)| name.eq_ignore_ascii_case(own[i % own.len()]);
+    let other_gates = !functions.iter().enumerate().all(as_own) || a.has("clip") || a.flag("input_forget")?;
     Ok(Arc::new(Rnn {
         cell,
         directions,
+        reverse: direction.as_deref() == Some("reverse"),
+        resets_after: a.flag("linear_before_reset")?,
+        other_gates,
         hidden,
         batch_first: a.flag("layout")?,
         layers: 1,

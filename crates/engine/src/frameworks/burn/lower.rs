@@ -97,6 +97,30 @@ impl<'m> Lower<'_, 'm> {
         }
     }
 
+    /// Elements that are known before the step, made once for each node that asks under this name.
+    pub(super) fn table(&mut self, what: &str, kind: Kind, shape: Vec<usize>, values: Vec<f64>) -> Slot {
+        let name = format!("{}: {what}", self.node.name);
+        self.shared_table(name, kind, shape, || values)
+    }
+
+    /// Elements that are known before the step, made once under this name.
+    pub(super) fn shared_table(
+        &mut self,
+        name: String,
+        kind: Kind,
+        shape: Vec<usize>,
+        values: impl FnOnce() -> Vec<f64>,
+    ) -> Slot {
+        if let Some(known) = self.program.sources.iter().find(|source| *source.name == name) {
+            return known.slot;
+        }
+        let (slot, layer) = (self.program.slot(kind, shape), self.layer);
+        let fill = Fill::Values(values().into());
+        let (kind, name) = (SourceKind::Buffer, name.into());
+        self.program.sources.push(Source { slot, kind, name, tensor: None, fill, layer });
+        slot
+    }
+
     /// An axis counted from the back when negative.
     pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize, Refusal> {
         let at = if axis < 0 { axis.saturating_add_unsigned(rank as u64) } else { axis };
@@ -108,7 +132,11 @@ impl Model<'_> {
     pub(super) fn shape(&self, id: TensorId) -> Result<Vec<usize>, Refusal> {
         let shape = self.inferred.shape(id).and_then(|s| s.known());
         let name = &self.graph.tensor(id).name;
-        let shape = shape.ok_or_else(|| format!("the size of {name} depends on the data"))?;
+        let mut shape = shape.ok_or_else(|| format!("the size of {name} depends on the data"))?;
+        if shape.is_empty() {
+            // Burn's tensors have an axis at least.
+            shape.push(1);
+        }
         shape.iter().map(|d| usize::try_from(*d).map_err(|_| format!("{name} is too large"))).collect()
     }
 

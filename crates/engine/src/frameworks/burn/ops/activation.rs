@@ -13,14 +13,20 @@ use memfit_graph::ops::swish::Swish;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Relu", "Gelu", "com.microsoft.Gelu", "LogSigmoid", "Sigmoid", "Tanh"], rule: direct },
-    Family { names: &["LeakyRelu", "PRelu", "Elu", "Softplus"], rule: composed },
-    Family { names: &["Swish", "HardSwish", "HardSigmoid", "Mish"], rule: gated },
+    Family {
+        names: &["Celu", "Elu", "LeakyRelu", "PRelu", "Selu", "Softplus", "ThresholdedRelu"],
+        rule: composed,
+    },
+    Family { names: &["Swish", "HardSwish", "HardSigmoid", "Mish", "Softsign"], rule: gated },
     Family { names: &["Glu"], rule: glu },
     Family { names: &["Clip"], rule: clip },
 ];
 
 /// ONNX's own slope.
 const SLOPE: f64 = 0.01;
+
+/// Selu's constants (ONNX's operators, version 22).
+const SELU: (f64, f64) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
 
 /// What the file says beside the operator's name.
 fn alpha(l: &Lower<'_, '_>) -> Option<f64> {
@@ -29,6 +35,11 @@ fn alpha(l: &Lower<'_, '_>) -> Option<f64> {
 
 fn direct(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.input(0)?;
+    if l.node.op.downcast::<Activation>().is_some_and(|op| op.tanh) {
+        let y = gelu_tanh(l, x)?;
+        l.set(0, y);
+        return Ok(());
+    }
     let function = match l.node.op.name() {
         "LogSigmoid" => Unary::LogSigmoid,
         "Relu" => Unary::Relu,
@@ -39,6 +50,19 @@ fn direct(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let y = l.unary(function, x);
     l.set(0, y);
     Ok(())
+}
+
+/// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x³)))`.
+fn gelu_tanh(l: &mut Lower<'_, '_>, x: Slot) -> Result<Slot, Refusal> {
+    let square = l.scalar(Binary::Pow, x, 2.0);
+    let cube = l.binary(Binary::Mul, square, x)?;
+    let cube = l.scalar(Binary::Mul, cube, 0.044_715);
+    let inner = l.binary(Binary::Add, x, cube)?;
+    let inner = l.scalar(Binary::Mul, inner, (2.0 / std::f64::consts::PI).sqrt());
+    let inner = l.unary(Unary::Tanh, inner);
+    let inner = l.scalar(Binary::Add, inner, 1.0);
+    let y = l.binary(Binary::Mul, x, inner)?;
+    Ok(l.scalar(Binary::Mul, y, 0.5))
 }
 
 fn composed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
@@ -56,6 +80,30 @@ fn composed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             let scale = alpha(l).unwrap_or(1.0);
             let e = l.scalar(Binary::Mul, e, scale);
             l.like(Prim::MaskWhere, &[x, below, e])
+        }
+        "Celu" => {
+            let scale = alpha(l).unwrap_or(1.0);
+            let below = l.compare_scalar(Compare::LowerEqual, x, 0.0);
+            let e = l.scalar(Binary::Div, x, scale);
+            let e = l.unary(Unary::Exp, e);
+            let e = l.scalar(Binary::Sub, e, 1.0);
+            let e = l.scalar(Binary::Mul, e, scale);
+            l.like(Prim::MaskWhere, &[x, below, e])
+        }
+        "Selu" => {
+            let below = l.compare_scalar(Compare::LowerEqual, x, 0.0);
+            let e = l.unary(Unary::Exp, x);
+            let e = l.scalar(Binary::Sub, e, 1.0);
+            let scale = alpha(l).unwrap_or(SELU.0);
+            let e = l.scalar(Binary::Mul, e, scale);
+            let y = l.like(Prim::MaskWhere, &[x, below, e]);
+            let scale = l.node.op.downcast::<Activation>().and_then(|op| op.gamma).unwrap_or(SELU.1);
+            l.scalar(Binary::Mul, y, scale)
+        }
+        "ThresholdedRelu" => {
+            let threshold = alpha(l).unwrap_or(1.0);
+            let below = l.compare_scalar(Compare::LowerEqual, x, threshold);
+            l.like(Prim::MaskFill(0.0), &[x, below])
         }
         name => {
             let below = l.compare_scalar(Compare::Lower, x, 0.0);
@@ -80,6 +128,11 @@ fn gated(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             let op = l.node.op.downcast::<HardSigmoid>();
             let (alpha, beta) = op.map_or((0.2, 0.5), |op| (op.alpha, op.beta));
             hard_sigmoid(l, x, alpha, beta)
+        }
+        "Softsign" => {
+            let below = l.unary(Unary::Abs, x);
+            let below = l.scalar(Binary::Add, below, 1.0);
+            l.binary(Binary::Div, x, below)?
         }
         "HardSwish" => {
             let gate = hard_sigmoid(l, x, 1.0 / 6.0, 0.5);

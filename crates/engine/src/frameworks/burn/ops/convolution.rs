@@ -78,21 +78,33 @@ fn transposed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     if !(3..=5).contains(&shape.len()) || kernel.len() != shape.len() {
         return Err(format!("{} spatial axes", shape.len().saturating_sub(2)));
     }
-    if op.window.auto_pad != AutoPad::NotSet || op.output_shape.is_some() {
-        return Err("an output size that decides the padding".into());
-    }
-    let (window, pads) = window(&op.window, &kernel[2..], &shape[2..], &output[2..])?;
-    let mut padding_out = Vec::new();
-    for (i, (begin, end)) in pads.iter().enumerate() {
-        // What is cut off less at the end is added there.
+    let (window, mut pads) = window(&op.window, &kernel[2..], &shape[2..], &output[2..])?;
+    let decides =
+        op.output_shape.is_some() || matches!(op.window.auto_pad, AutoPad::SameUpper | AutoPad::SameLower);
+    let (mut padding_out, mut full) = (Vec::new(), output.clone());
+    for (i, (begin, end)) in pads.iter_mut().enumerate() {
         let added = op.output_padding.get(i).map_or(Ok(0), |n| size(*n))?;
-        let added = (added + begin).checked_sub(*end).ok_or("more cut off at the end than at the begin")?;
-        padding_out.push(added);
+        if decides {
+            // The output's size says how much is cut off in all.
+            let extent = (kernel[i + 2].saturating_sub(1)) * window.dilation[i] + 1;
+            let whole = (shape[i + 2].saturating_sub(1)) * window.stride[i] + extent + added;
+            let all = whole.checked_sub(output[i + 2]).ok_or("an output larger than what is made")?;
+            let (small, large) = (all / 2, all.div_ceil(2));
+            (*begin, *end) =
+                if op.window.auto_pad == AutoPad::SameUpper { (small, large) } else { (large, small) };
+        }
+        // Burn cuts off as much at both ends: what is cut off less at the end is added there, and more is cut off afterwards.
+        let less = (added + *begin).saturating_sub(*end);
+        full[i + 2] += *end - (added + *begin).min(*end);
+        padding_out.push(less);
     }
     let window = Window { padding: pads.iter().map(|(begin, _)| *begin).collect(), ..window };
     let inputs: Vec<Slot> = [x, weight].into_iter().chain(l.optional(2)?).collect();
     let prim = Prim::ConvTranspose { window, padding_out, groups: size(op.groups)? };
-    let y = l.call(prim, &inputs, Kind::Float, output);
+    let mut y = l.call(prim, &inputs, Kind::Float, full);
+    for (axis, size) in output.iter().enumerate() {
+        y = l.narrow(y, axis, 0, *size);
+    }
     l.set(0, y);
     Ok(())
 }

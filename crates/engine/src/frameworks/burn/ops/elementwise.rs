@@ -57,7 +57,11 @@ fn arithmetic(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             }
         }
         _ => {
-            let (a, b) = (l.input(0)?, l.input(1)?);
+            let (a, mut b) = (l.input(0)?, l.input(1)?);
+            if function == Binary::Pow {
+                let kind = l.kind(a);
+                b = l.convert(b, kind);
+            }
             l.binary(function, a, b)?
         }
     };

@@ -1,16 +1,20 @@
-//! Gather, GatherElements, Slice, Split.
+//! Gather, GatherElements, GatherND, ScatterND to known places, Slice, Split.
 
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::{Kind, Prim, Range};
+use crate::frameworks::burn::program::{Binary, Kind, Prim, Range, Slot};
 use memfit_graph::ops::gather::Gather;
+use memfit_graph::ops::gather_elements::GatherNd;
+use memfit_graph::ops::scatter::Scatter;
 use memfit_graph::ops::slice::Slice;
 use memfit_graph::ops::split::Split;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Gather"], rule: gather },
     Family { names: &["GatherElements"], rule: gather_elements },
+    Family { names: &["GatherND"], rule: gather_tuples },
+    Family { names: &["ScatterND"], rule: scatter_tuples },
     Family { names: &["Slice"], rule: slice },
     Family { names: &["Split"], rule: split },
 ];
@@ -27,9 +31,9 @@ fn gather(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         l.set(0, y);
         return Ok(());
     }
-    let indices = l.input(1)?;
+    let indices = indices(l, shape[axis])?;
     let by = l.shape(indices);
-    let y = if shape.len() == 2 && axis == 0 && by.len() == 2 {
+    let y = if shape.len() == 2 && axis == 0 && by.len() == 2 && l.kind(x) == Kind::Float {
         l.call(Prim::Embedding, &[x, indices], Kind::Float, output)
     } else {
         let count = by.iter().product();
@@ -44,13 +48,106 @@ fn gather(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Input 1. Burn counts from the front alone: known positions from the back are counted anew.
+fn indices(l: &mut Lower<'_, '_>, size: usize) -> Result<Slot, Refusal> {
+    match l.ints(1).filter(|list| list.iter().any(|at| *at < 0)) {
+        None => l.input(1),
+        Some(list) => {
+            let shape = l.input_shape(1)?;
+            let from_front = |at: &i64| if *at < 0 { at.saturating_add_unsigned(size as u64) } else { *at };
+            let list = list.iter().map(|at| from_front(at) as f64).collect();
+            Ok(l.table("indices", Kind::Int, shape, list))
+        }
+    }
+}
+
 fn gather_elements(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     use memfit_graph::ops::gather_elements::GatherElements;
-    let (x, indices) = (l.input(0)?, l.input(1)?);
+    let x = l.input(0)?;
     let axis = l.node.op.downcast::<GatherElements>().map_or(0, |op| op.axis);
     let axis = l.axis(axis, l.rank(x))?;
+    let size = l.shape(x)[axis];
+    let indices = indices(l, size)?;
     let (kind, shape) = (l.kind(x), l.shape(indices));
     let y = l.call(Prim::Gather(axis), &[x, indices], kind, shape);
+    l.set(0, y);
+    Ok(())
+}
+
+/// A tuple of indices for each piece: one index into all pieces, which lie in one axis.
+fn gather_tuples(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let batch = l.node.op.downcast::<GatherNd>().map_or(0, |op| op.batch_dims);
+    let (x, indices) = (l.input(0)?, l.input(1)?);
+    let (shape, by, output) = (l.shape(x), l.shape(indices), l.output_shape(0)?);
+    let (Some(&width), last) = (by.last(), by.len().saturating_sub(1)) else {
+        return Err("indices without an axis".into());
+    };
+    if batch + width > shape.len() || width == 0 || l.kind(indices) != Kind::Int {
+        return Err("tuples of another length".into());
+    }
+    let (samples, picked, rest) = (&shape[..batch], &shape[batch..batch + width], &shape[batch + width..]);
+    let inner = |k: usize| picked[k + 1..].iter().product::<usize>();
+    let mut at = None;
+    for k in 0..width {
+        let mut one = l.narrow(indices, last, k, k + 1);
+        if inner(k) != 1 {
+            one = l.scalar(Binary::Mul, one, inner(k) as f64);
+        }
+        at = Some(match at {
+            None => one,
+            Some(at) => l.binary(Binary::Add, at, one)?,
+        });
+    }
+    let mut at = at.ok_or("tuples of another length")?;
+    let (count, pieces) = (samples.iter().product::<usize>(), picked.iter().product::<usize>());
+    let all = l.program.ty(at).elements();
+    if count > 1 {
+        // Where each sample's pieces begin.
+        let each = all / count;
+        at = l.reshape(at, vec![count, each]);
+        let begins = (0..count).map(|i| (i * pieces) as f64).collect();
+        let begins = l.table("samples", Kind::Int, vec![count, 1], begins);
+        at = l.binary(Binary::Add, at, begins)?;
+    }
+    let at = l.reshape(at, vec![all]);
+    let flat = l.reshape(x, [&[count * pieces], rest].concat());
+    let kind = l.kind(x);
+    let y = l.call(Prim::Select(0), &[flat, at], kind, [&[all], rest].concat());
+    let y = l.reshape(y, output);
+    l.set(0, y);
+    Ok(())
+}
+
+/// Pieces of the updates in the place of the tensor's own: both joined, and picked from.
+fn scatter_tuples(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<Scatter>().cloned().ok_or("an unknown form")?;
+    if op.reduction != "none" {
+        return Err("updates that are added".into());
+    }
+    let places = l.ints(1).ok_or("places that are not known")?;
+    let (x, updates) = (l.input(0)?, l.input(2)?);
+    let (shape, by) = (l.shape(x), l.input_shape(1)?);
+    let width = by.last().copied().filter(|width| (1..=shape.len()).contains(width));
+    let width = width.ok_or("tuples of another length")?;
+    let (picked, rest) = shape.split_at(width);
+    let pieces = picked.iter().product::<usize>();
+    let mut rows: Vec<f64> = (0..pieces).map(|i| i as f64).collect();
+    for (k, tuple) in places.chunks_exact(width).enumerate() {
+        let mut at = 0;
+        for (index, size) in tuple.iter().zip(picked) {
+            let index = if *index < 0 { index.saturating_add_unsigned(*size as u64) } else { *index };
+            let index = usize::try_from(index).ok().filter(|index| index < size).ok_or("a place outside")?;
+            at = at * size + index;
+        }
+        rows[at] = (pieces + k) as f64;
+    }
+    let kind = l.kind(x);
+    let flat = l.reshape(x, [&[pieces], rest].concat());
+    let news = l.reshape(updates, [&[places.len() / width], rest].concat());
+    let both = l.cat(&[flat, news], 0);
+    let rows = l.table("rows", Kind::Int, vec![pieces], rows);
+    let y = l.call(Prim::Select(0), &[both, rows], kind, [&[pieces], rest].concat());
+    let y = l.reshape(y, shape.clone());
     l.set(0, y);
     Ok(())
 }
@@ -67,10 +164,18 @@ fn slice(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let mut ranges: Vec<Range> = shape.iter().map(|n| Range { start: 0, end: *n, step: 1 }).collect();
     for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
         let axis = l.axis(*axis, shape.len())?;
-        if *step <= 0 {
-            return Err("a range that runs backward".into());
-        }
         let size = shape[axis] as i64;
+        if *step < 0 && size > 0 {
+            // From `start` down to the element after `end`; Burn walks a range from its end.
+            let at = |n: i64, low: i64| (if n < 0 { n.saturating_add(size) } else { n }).clamp(low, size - 1);
+            let (start, end) = (at(*start, 0), at(*end, -1));
+            ranges[axis] = Range {
+                start: (end + 1).min(start + 1) as usize,
+                end: (start + 1) as usize,
+                step: isize::try_from(*step).map_err(|_| unknown())?,
+            };
+            continue;
+        }
         let clamped = |n: i64| (if n < 0 { n.saturating_add(size) } else { n }).clamp(0, size);
         let (start, end) = (clamped(*start), clamped(*end));
         ranges[axis] = Range {

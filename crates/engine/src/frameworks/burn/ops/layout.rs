@@ -5,6 +5,8 @@ use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Range, Slot};
 use memfit_graph::ops::concat::Concat;
+use memfit_graph::ops::constant_of_shape::ConstantOfShape;
+use memfit_graph::ops::depth_space::DepthSpace;
 use memfit_graph::ops::pad::{Pad, PadMode};
 use memfit_graph::ops::transpose::Transpose;
 
@@ -16,6 +18,8 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Expand"], rule: expand },
     Family { names: &["Tile"], rule: tile },
     Family { names: &["Pad"], rule: padding },
+    Family { names: &["ConstantOfShape"], rule: constant },
+    Family { names: &["DepthToSpace", "SpaceToDepth"], rule: blocks },
 ];
 
 fn reshape(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
@@ -76,6 +80,36 @@ fn tile(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         }
     }
     l.set(0, x);
+    Ok(())
+}
+
+fn constant(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<ConstantOfShape>().cloned().ok_or("an unknown form")?;
+    let (kind, shape) = (l.output_kind(0), l.output_shape(0)?);
+    let y = l.full(kind, shape, op.fill.as_f64().ok_or("an element that is not known")?);
+    l.set(0, y);
+    Ok(())
+}
+
+/// Channels to blocks of space, or back: `[C, b, b]` or `[b, b, C]` beside `[H, W]`, turned.
+fn blocks(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<DepthSpace>().copied().ok_or("an unknown form")?;
+    let x = l.input(0)?;
+    let (shape, output) = (l.shape(x), l.output_shape(0)?);
+    let block = usize::try_from(op.block).map_err(|_| "a block too large")?;
+    let (&[batch, deep, high, wide], &[_, shallow, ..]) = (&shape[..], &output[..]) else {
+        return Err("other axes than those of a plane".into());
+    };
+    let (apart, axes) = match (op.to_space, op.channel_first) {
+        (true, true) => (vec![batch, shallow, block, block, high, wide], [0, 1, 4, 2, 5, 3]),
+        (true, false) => (vec![batch, block, block, shallow, high, wide], [0, 3, 4, 1, 5, 2]),
+        (false, true) => (vec![batch, deep, high / block, block, wide / block, block], [0, 1, 3, 5, 2, 4]),
+        (false, false) => (vec![batch, deep, high / block, block, wide / block, block], [0, 3, 5, 1, 2, 4]),
+    };
+    let apart = l.reshape(x, apart);
+    let turned = l.permute(apart, axes.to_vec());
+    let y = l.reshape(turned, output);
+    l.set(0, y);
     Ok(())
 }
 

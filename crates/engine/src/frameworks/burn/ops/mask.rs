@@ -1,9 +1,10 @@
-//! Masks: comparisons, connectives, Where, Cast, Trilu of a constant triangle.
+//! Masks: comparisons, connectives, Where, Cast, triangles.
 
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::{Compare, Fill, Kind, Prim, Slot, Source, SourceKind};
+use crate::frameworks::burn::program::{Compare, Kind, Prim, Slot};
+use memfit_graph::ops::trilu::Trilu;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family {
@@ -13,6 +14,8 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Not"], rule: not },
     Family { names: &["Where"], rule: select },
     Family { names: &["Cast", "CastLike"], rule: cast },
+    Family { names: &["Trilu"], rule: triangle },
+    Family { names: &["IsNaN"], rule: is_nan },
 ];
 
 fn comparison(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
@@ -79,26 +82,46 @@ fn cast(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// True where a later position is hidden, made once before the step: `[…, queries, keys]` of scores.
-pub(super) fn causal(l: &mut Lower<'_, '_>, scores: &[usize]) -> Result<Slot, Refusal> {
+/// What lies outside of the triangle is zero.
+fn triangle(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let upper = l.node.op.downcast::<Trilu>().is_none_or(|op| op.upper);
+    let offset = match l.id(1) {
+        None => 0,
+        Some(_) => l.number(1).ok_or("a diagonal that is not known")? as i64,
+    };
+    let x = l.input(0)?;
+    let shape = l.shape(x);
+    let [.., rows, columns] = shape[..] else { return Err("not two axes".into()) };
+    let outside = move |i: usize, j: usize| {
+        let above = j as i64 - i as i64 - offset;
+        f64::from(u8::from(if upper { above < 0 } else { above > 0 }))
+    };
+    let values = || (0..rows).flat_map(|i| (0..columns).map(move |j| outside(i, j))).collect();
+    let side = if upper { "upper" } else { "lower" };
+    let name = format!("{side} triangle {rows}x{columns} from {offset}");
+    let mask = l.shared_table(name, Kind::Bool, vec![rows, columns], values);
+    let mask = l.expand(mask, shape);
+    let y = l.like(Prim::MaskFill(0.0), &[x, mask]);
+    l.set(0, y);
+    Ok(())
+}
+
+/// Nothing but it differs from itself.
+fn is_nan(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let x = l.input(0)?;
+    let same = l.compare(Compare::Equal, x, x)?;
+    let y = l.like(Prim::Not, &[same]);
+    l.set(0, y);
+    Ok(())
+}
+
+/// True where a later position is hidden, made once before the step: `[…, queries, keys]` of scores. The first query sees `offset` keys
+/// beside its own.
+pub(super) fn causal(l: &mut Lower<'_, '_>, scores: &[usize], offset: i64) -> Result<Slot, Refusal> {
     let [.., queries, keys] = *scores else { return Err("scores without positions".into()) };
-    let name = format!("causal mask {queries}x{keys}");
-    let known = l.program.sources.iter().find(|s| *s.name == name).map(|s| s.slot);
-    let slot = known.unwrap_or_else(|| {
-        let offset = keys as i64 - queries as i64;
-        let hidden = |i: usize, j: usize| f64::from(u8::from(j as i64 > i as i64 + offset));
-        let values: Vec<f64> = (0..queries).flat_map(|i| (0..keys).map(move |j| hidden(i, j))).collect();
-        let slot = l.program.slot(Kind::Bool, vec![queries, keys]);
-        let layer = l.layer;
-        l.program.sources.push(Source {
-            slot,
-            kind: SourceKind::Buffer,
-            name: name.into(),
-            tensor: None,
-            fill: Fill::Values(values.into()),
-            layer,
-        });
-        slot
-    });
+    let hidden = move |i: usize, j: usize| f64::from(u8::from(j as i64 > i as i64 + offset));
+    let values = || (0..queries).flat_map(|i| (0..keys).map(move |j| hidden(i, j))).collect();
+    let name = format!("causal mask {queries}x{keys} from {offset}");
+    let slot = l.shared_table(name, Kind::Bool, vec![queries, keys], values);
     Ok(l.expand(slot, scores.to_vec()))
 }

@@ -4,15 +4,17 @@
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::{Binary, Prim, Slot, SourceKind, Unary};
+use crate::frameworks::burn::program::{Binary, Kind, Prim, Slot, SourceKind, Unary, Window};
 use memfit_graph::ops::batch_norm::BatchNormalization;
 use memfit_graph::ops::group_norm::GroupNormalization;
 use memfit_graph::ops::layer_norm::LayerNormalization;
+use memfit_graph::ops::lp_norm::ComposedNorm;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["BatchNormalization"], rule: batch_norm },
     Family { names: &["ComposedRmsNorm", "LayerNormalization", "RMSNormalization"], rule: layer_norm },
     Family { names: &["GroupNormalization", "InstanceNormalization"], rule: group_norm },
+    Family { names: &["LRN"], rule: local_response },
 ];
 
 const MOMENTUM: f64 = 0.1;
@@ -48,7 +50,7 @@ fn running(l: &mut Lower<'_, '_>, buffer: Slot, batch: Slot) -> Result<(), Refus
 fn batch_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.input(0)?;
     let (gamma, beta) = (l.input(1)?, l.input(2)?);
-    let (buffer_mean, buffer_var) = (l.input(3)?, l.input(4)?);
+    let buffers = l.optional(3)?.zip(l.optional(4)?);
     let rank = l.rank(x);
     if rank < 2 {
         return Err("no channel axis".into());
@@ -56,16 +58,19 @@ fn batch_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let stored = |l: &Lower<'_, '_>, slot: Slot| {
         l.program.sources.iter().any(|s| s.slot == slot && s.kind == SourceKind::Buffer)
     };
-    let (mean, var) = if l.model.training && stored(l, buffer_mean) && stored(l, buffer_var) {
+    let own = buffers.filter(|(mean, var)| !(l.model.training && stored(l, *mean) && stored(l, *var)));
+    let (mean, var) = if let Some((mean, var)) = own {
+        (along_channels(l, mean, rank), along_channels(l, var, rank))
+    } else {
         let mean = channel_mean(l, x);
         let centred = l.binary(Binary::Sub, x, mean)?;
         let square = l.scalar(Binary::Pow, centred, 2.0);
         let var = channel_mean(l, square);
-        running(l, buffer_mean, mean)?;
-        running(l, buffer_var, var)?;
+        if let Some((buffer_mean, buffer_var)) = buffers {
+            running(l, buffer_mean, mean)?;
+            running(l, buffer_var, var)?;
+        }
         (mean, var)
-    } else {
-        (along_channels(l, buffer_mean, rank), along_channels(l, buffer_var, rank))
     };
     let epsilon = l.node.op.downcast::<BatchNormalization>().map_or(1e-5, |op| op.epsilon);
     let std = l.scalar(Binary::Add, var, epsilon);
@@ -122,6 +127,35 @@ fn layer_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         y = l.binary(Binary::Add, y, beta)?;
     }
     let y = l.reshape(y, shape);
+    l.set(0, y);
+    Ok(())
+}
+
+/// By the mean square of neighbouring channels, as `burn-nn`'s users compose it: a mean over planes of channels and space.
+fn local_response(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<ComposedNorm>().cloned().ok_or("an unknown form")?;
+    let ComposedNorm::LocalResponse { size, alpha, beta, bias } = op else {
+        return Err("an unknown form".into());
+    };
+    let size = usize::try_from(size).map_err(|_| "too many channels")?;
+    let x = l.input(0)?;
+    let shape = l.shape(x);
+    let &[batch, channels, ref space @ ..] = &shape[..] else { return Err("no channel axis".into()) };
+    let square = l.scalar(Binary::Pow, x, 2.0);
+    let plane = vec![batch, 1, channels, space.iter().product()];
+    let plane = l.reshape(square, plane);
+    let pads = [(0, 0), (0, 0), ((size - 1) / 2, size / 2), (0, 0)];
+    let padded = super::layout::pad(l, plane, &pads, 0.0);
+    let (one, none) = (vec![1, 1], vec![0, 0]);
+    let window =
+        Window { kernel: vec![size, 1], stride: one.clone(), padding: none, dilation: one, ceil_mode: false };
+    let like = l.shape(plane);
+    let mean = l.call(Prim::AvgPool2d(window, true), &[padded], Kind::Float, like);
+    let mean = l.reshape(mean, shape.clone());
+    let scale = l.scalar(Binary::Mul, mean, alpha);
+    let scale = l.scalar(Binary::Add, scale, bias);
+    let scale = l.scalar(Binary::Pow, scale, beta);
+    let y = l.binary(Binary::Div, x, scale)?;
     l.set(0, y);
     Ok(())
 }

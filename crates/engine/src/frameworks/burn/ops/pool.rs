@@ -5,7 +5,7 @@ use super::Family;
 use super::convolution::{padded, window};
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::{Kind, Prim, Slot, Window};
+use crate::frameworks::burn::program::{Binary, Kind, Prim, Slot, Window};
 use memfit_graph::ops::pool::Pool;
 
 pub(super) const FAMILIES: &[Family] = &[
@@ -19,7 +19,10 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     if l.node.outputs.get(1).is_some_and(Option::is_some) && l.wants(1) {
         return Err("indices that are read".into());
     }
-    let x = l.input(0)?;
+    let mut x = l.input(0)?;
+    if l.kind(x) != Kind::Float {
+        return Err("a pool of whole numbers".into());
+    }
     let (shape, output) = (l.shape(x), l.output_shape(0)?);
     let axes = shape.len().saturating_sub(2);
     if !(1..=3).contains(&axes) {
@@ -30,10 +33,30 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     if kernel.len() != axes {
         return Err("no kernel".into());
     }
-    let (mut window, pads) = window(&op.window, &kernel, &shape[2..], &output[2..])?;
-    let mut x = padded(l, x, &pads, if is_max { f64::from(f32::MIN) } else { 0.0 });
+    let (mut window, mut pads) = window(&op.window, &kernel, &shape[2..], &output[2..])?;
+    if !is_max && window.dilation.iter().any(|step| *step > 1) {
+        return Err("a mean of elements that lie apart".into());
+    }
+    window.ceil_mode = rounds_up(&window, &pads, &shape[2..], &output[2..])?;
+    let mut counts_pads = op.counts_pads;
+    let mut correction = None;
+    if !is_max && !counts_pads && pads.iter().any(|(begin, end)| begin != end) {
+        // Burn's window knows no padding of one end: zeros around the tensor count, and are taken out of the mean again.
+        correction = Some(shares(l, &window, &pads, &shape[2..], &output)?);
+        window.padding.fill(0);
+        counts_pads = true;
+        let all: Vec<(usize, usize)> = [&[(0, 0), (0, 0)][..], &pads].concat();
+        x = super::layout::pad(l, x, &all, 0.0);
+        pads.fill((0, 0));
+    }
+    x = padded(l, x, &pads, if is_max { f64::from(f32::MIN) } else { 0.0 });
+    let corrected = |l: &mut Lower<'_, '_>, y: Slot| match correction {
+        Some(shares) => l.binary(Binary::Mul, y, shares),
+        None => Ok(y),
+    };
     if axes == 3 {
-        let y = volume(l, x, &window, is_max, &output, op.counts_pads)?;
+        let y = volume(l, x, &window, is_max, &output, counts_pads)?;
+        let y = corrected(l, y)?;
         l.set(0, y);
         return Ok(());
     }
@@ -48,15 +71,65 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         }
         x = plane(l, x);
     }
-    let prim = if is_max { Prim::MaxPool2d(window) } else { Prim::AvgPool2d(window, op.counts_pads) };
+    let prim = if is_max { Prim::MaxPool2d(window) } else { Prim::AvgPool2d(window, counts_pads) };
     let mut full = output.clone();
     if axes == 1 {
         full.insert(2, 1);
     }
     let y = l.call(prim, &[x], Kind::Float, full);
     let y = l.reshape(y, output);
+    let y = corrected(l, y)?;
     l.set(0, y);
     Ok(())
+}
+
+/// Whether a window that begins inside but ends outside counts, by the sizes: one that begins in the padding never does.
+fn rounds_up(
+    window: &Window,
+    pads: &[(usize, usize)],
+    input: &[usize],
+    output: &[usize],
+) -> Result<bool, Refusal> {
+    let mut up = None;
+    for i in 0..output.len() {
+        let (begin, end) = pads[i];
+        let extent = window.kernel[i].saturating_sub(1) * window.dilation[i] + 1;
+        let room = (input[i] + begin + end).checked_sub(extent).ok_or("a window larger than what it sees")?;
+        let (low, high) = (room / window.stride[i] + 1, room.div_ceil(window.stride[i]) + 1);
+        if low == high {
+            continue;
+        }
+        if up.is_some_and(|up| up != (output[i] == high)) {
+            return Err("windows that end outside along one axis alone".into());
+        }
+        up = Some(output[i] == high);
+    }
+    Ok(up.unwrap_or(false))
+}
+
+/// For each mean how many elements it is of by count, over how many are really there: `[1, 1, …]`.
+fn shares(
+    l: &mut Lower<'_, '_>,
+    window: &Window,
+    pads: &[(usize, usize)],
+    input: &[usize],
+    output: &[usize],
+) -> Result<Slot, Refusal> {
+    if window.ceil_mode {
+        return Err("uneven padding and windows that end outside".into());
+    }
+    let mut table = vec![1.0];
+    for (i, (begin, _)) in pads.iter().enumerate() {
+        let share = |k: usize| {
+            let from = (k * window.stride[i]).max(*begin);
+            let to = (k * window.stride[i] + window.kernel[i]).min(*begin + input[i]);
+            window.kernel[i] as f64 / to.saturating_sub(from).max(1) as f64
+        };
+        let axis: Vec<f64> = (0..output[i + 2]).map(share).collect();
+        table = table.iter().flat_map(|outer| axis.iter().map(move |inner| outer * inner)).collect();
+    }
+    let shape = [&[1, 1], &output[2..]].concat();
+    Ok(l.table("shares of means", Kind::Float, shape, table))
 }
 
 /// Height and width with the depth among the channels, then the depth with them in one axis. The mean of means is the mean where every

@@ -17,12 +17,17 @@ struct Weights {
     hidden_bias: Option<Slot>,
     /// Whether gates stand in PyTorch's order: input, forget, cell, output; reset, update, new.
     torch_order: bool,
+    /// Of a GRU that resets the state before the product: what of `hidden` and its bias is for two gates, and for the third.
+    apart: Option<[(Slot, Option<Slot>); 2]>,
 }
 
 fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let op = l.node.op.downcast::<Rnn>().copied().ok_or("an unknown form")?;
     if [4, 7].into_iter().any(|i| l.id(i).is_some()) {
         return Err("lengths or peepholes that are given".into());
+    }
+    if op.other_gates {
+        return Err("gates other than the cell's own".into());
     }
     if op.layers > 1 && [5, 6].into_iter().any(|i| l.id(i).is_some()) {
         return Err("initial states of several layers".into());
@@ -46,10 +51,17 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     for layer in 0..layers {
         let mut outputs: Vec<Vec<Slot>> = Vec::new();
         for direction in 0..directions {
-            let w = weights(l, &op, layer, direction, directions)?;
+            let mut w = weights(l, &op, layer, direction, directions)?;
             let hidden = l.shape(w.hidden)[0];
             if l.shape(w.hidden)[1] != gates * hidden {
                 return Err("weights of another layout".into());
+            }
+            if op.cell == Cell::Gru && !op.resets_after && !w.torch_order {
+                w.apart = Some([(0, 2), (2, 3)].map(|(from, to)| {
+                    let (from, to) = (from * hidden, to * hidden);
+                    let bias = w.hidden_bias.map(|bias| l.narrow(bias, 0, from, to));
+                    (l.narrow(w.hidden, 1, from, to), bias)
+                }));
             }
             let initial = |l: &mut Lower<'_, '_>, i: usize| match l.optional(i)? {
                 None => Ok(l.full(Kind::Float, vec![batch, hidden], 0.0)),
@@ -63,7 +75,7 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             let mut c = (op.cell == Cell::Lstm).then(|| initial(l, 6)).transpose()?;
             let mut outs = vec![h; steps];
             for k in 0..steps {
-                let t = if direction == 1 { steps - 1 - k } else { k };
+                let t = if direction == 1 || op.reverse { steps - 1 - k } else { k };
                 (h, c) = cell(l, op.cell, inputs[t], h, c, &w, hidden)?;
                 outs[t] = h;
             }
@@ -146,7 +158,7 @@ fn weights(
         };
         let (input_bias, hidden_bias) = (bias(l, 0)?, bias(l, 1)?);
         let (input, hidden) = (l.swap(input, 0, 1), l.swap(hidden, 0, 1));
-        return Ok(Weights { input, hidden, input_bias, hidden_bias, torch_order: true });
+        return Ok(Weights { input, hidden, input_bias, hidden_bias, torch_order: true, apart: None });
     }
     let one = |l: &mut Lower<'_, '_>, i: usize| {
         let w = l.input(i)?;
@@ -167,6 +179,7 @@ fn weights(
         input_bias,
         hidden_bias,
         torch_order: false,
+        apart: None,
     })
 }
 
@@ -181,7 +194,10 @@ fn cell(
     hidden: usize,
 ) -> Result<(Slot, Option<Slot>), Refusal> {
     let from_x = l.linear(x, w.input, w.input_bias);
-    let from_h = l.linear(h, w.hidden, w.hidden_bias);
+    let from_h = match w.apart {
+        Some([(weight, bias), _]) => l.linear(h, weight, bias),
+        None => l.linear(h, w.hidden, w.hidden_bias),
+    };
     let gate = |l: &mut Lower<'_, '_>, t: Slot, k: usize| l.narrow(t, 1, k * hidden, (k + 1) * hidden);
     match (cell, c) {
         (Cell::Lstm, Some(c)) => {
@@ -204,8 +220,17 @@ fn cell(
             let (z, r) = if w.torch_order { (1, 0) } else { (0, 1) };
             let (z, r) = (sum(l, z)?, sum(l, r)?);
             let (z, r) = (l.unary(Unary::Sigmoid, z), l.unary(Unary::Sigmoid, r));
-            let (xn, hn) = (gate(l, from_x, 2), gate(l, from_h, 2));
-            let hn = l.binary(Binary::Mul, r, hn)?;
+            let xn = gate(l, from_x, 2);
+            let hn = match w.apart {
+                Some([_, (weight, bias)]) => {
+                    let reset = l.binary(Binary::Mul, r, h)?;
+                    l.linear(reset, weight, bias)
+                }
+                None => {
+                    let hn = gate(l, from_h, 2);
+                    l.binary(Binary::Mul, r, hn)?
+                }
+            };
             let n = l.binary(Binary::Add, xn, hn)?;
             let n = l.unary(Unary::Tanh, n);
             let difference = l.binary(Binary::Sub, h, n)?;

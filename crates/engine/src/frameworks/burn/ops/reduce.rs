@@ -3,13 +3,24 @@
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::{Binary, Prim, Unary};
+use crate::frameworks::burn::program::{Binary, Kind, Prim, Range, Slot, Unary};
+use memfit_graph::ops::cumulative::Cumulative;
 use memfit_graph::ops::reduce::{Reduce, ReduceKind};
 use memfit_graph::ops::softmax::Softmax;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family {
-        names: &["ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"],
+        names: &[
+            "ReduceL1",
+            "ReduceL2",
+            "ReduceLogSum",
+            "ReduceLogSumExp",
+            "ReduceMax",
+            "ReduceMean",
+            "ReduceMin",
+            "ReduceSum",
+            "ReduceSumSquare",
+        ],
         rule: reduce,
     },
     Family { names: &["Softmax", "LogSoftmax"], rule: softmax },
@@ -19,6 +30,9 @@ pub(super) const FAMILIES: &[Family] = &[
 fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let op = l.node.op.downcast::<Reduce>().cloned().ok_or("an unknown form")?;
     let mut x = l.input(0)?;
+    if l.kind(x) == Kind::Bool {
+        return Err("a reduction of truth values".into());
+    }
     let rank = l.rank(x);
     let given = match (op.axes.listed, l.id(1)) {
         (Some(axes), _) => axes,
@@ -30,8 +44,23 @@ fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     } else {
         given.iter().map(|a| l.axis(*a, rank)).collect::<Result<Vec<_>, _>>()?
     };
-    if matches!(op.kind, ReduceKind::L2 | ReduceKind::SumSquare) {
-        x = l.scalar(Binary::Pow, x, 2.0);
+    let shape = l.shape(x);
+    let picks = matches!(op.kind, ReduceKind::Max | ReduceKind::Min | ReduceKind::LogSumExp);
+    if picks && axes.iter().any(|axis| shape[*axis] == 0) {
+        return Err("an axis without elements".into());
+    }
+    match op.kind {
+        ReduceKind::L1 => x = l.unary(Unary::Abs, x),
+        ReduceKind::L2 | ReduceKind::SumSquare => x = l.scalar(Binary::Pow, x, 2.0),
+        _ => {}
+    }
+    // As softmax: nothing overflows where the largest is taken off before.
+    let mut largest = None;
+    if op.kind == ReduceKind::LogSumExp {
+        let max = axes.iter().fold(x, |x, axis| l.reduce(Prim::MaxDim(*axis), x, *axis));
+        x = l.binary(Binary::Sub, x, max)?;
+        x = l.unary(Unary::Exp, x);
+        largest = Some(max);
     }
     for axis in axes {
         let prim = match op.kind {
@@ -42,8 +71,13 @@ fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         };
         x = l.reduce(prim, x, axis);
     }
-    if op.kind == ReduceKind::L2 {
-        x = l.unary(Unary::Sqrt, x);
+    match op.kind {
+        ReduceKind::L2 => x = l.unary(Unary::Sqrt, x),
+        ReduceKind::LogSum | ReduceKind::LogSumExp => x = l.unary(Unary::Log, x),
+        _ => {}
+    }
+    if let Some(largest) = largest {
+        x = l.binary(Binary::Add, x, largest)?;
     }
     let y = l.output_shape(0).map(|shape| l.reshape(x, shape))?;
     l.set(0, y);
@@ -70,7 +104,25 @@ fn cumulative(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.input(0)?;
     let axis = l.number(1).ok_or("an axis that is not known")?;
     let axis = l.axis(axis as i64, l.rank(x))?;
-    let y = l.like(Prim::CumSum(axis), &[x]);
+    let op = l.node.op.downcast::<Cumulative>().copied().ok_or("an unknown form")?;
+    let turned = |l: &mut Lower<'_, '_>, x: Slot| {
+        let mut ranges: Vec<Range> =
+            l.shape(x).iter().map(|n| Range { start: 0, end: *n, step: 1 }).collect();
+        ranges[axis].step = -1;
+        l.slice(x, ranges)
+    };
+    let mut y = if op.reverse { turned(l, x) } else { x };
+    if op.exclusive {
+        let size = l.shape(y)[axis];
+        let mut pads = vec![(0, 0); l.rank(y)];
+        pads[axis] = (1, 0);
+        y = super::layout::pad(l, y, &pads, 0.0);
+        y = l.narrow(y, axis, 0, size);
+    }
+    y = l.like(Prim::CumSum(axis), &[y]);
+    if op.reverse {
+        y = turned(l, y);
+    }
     l.set(0, y);
     Ok(())
 }
