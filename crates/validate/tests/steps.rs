@@ -1,0 +1,62 @@
+//! Steps that end early, or that never begin.
+#![cfg(feature = "cpu")]
+#![allow(clippy::unwrap_used)]
+
+use memfit_engine::frameworks::burn::{Program, program};
+use memfit_engine::{Checkpoint, Framework, Model, Plan, Precision};
+use memfit_graph::{Binding, Bytes, Problem, infer};
+use memfit_validate::backends::{Backend, run};
+use memfit_validate::measure::Run;
+use memfit_validate::measurement::Measurement;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn lenet(plan: &Plan) -> Result<Program, Vec<Problem>> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/lenet.ts_train.onnx");
+    let model = memfit_onnx::import_from(std::fs::File::open(path).unwrap()).unwrap();
+    let model = Model::new(model.graph, "lenet", "onnx", model.operators);
+    let graph = model.recomposed(plan);
+    program(graph, &infer(graph, &Binding { batch: Some(2), ..Binding::default() }).unwrap(), plan)
+}
+
+fn plan() -> Plan {
+    Plan { framework: Framework::Burn, optimizer: "sgd".into(), ..Plan::default() }
+}
+
+/// Five steps, or fewer where `limit` or a Ctrl-C after step `end` ends them.
+fn steps(limit: Option<Bytes>, end: u32) -> Measurement {
+    let (program, interrupted) = (lenet(&plan()).unwrap(), AtomicBool::new(false));
+    let asked = Run { program: &program, steps: 5, interrupted: &interrupted, limit };
+    let mut progress = |step: u32, _: Bytes| interrupted.store(step == end, Ordering::Relaxed);
+    run(Backend::Cpu, asked, &mut progress)
+}
+
+#[test]
+fn ctrl_c_ends_after_the_step_that_runs_and_what_was_measured_stays() {
+    let measured = steps(None, 2);
+    let ended = measured.ended.unwrap();
+    assert_eq!((&*ended.kind, &*ended.message), ("interrupted", "ended by the user"));
+    assert_eq!((measured.steps, measured.losses.len(), measured.after_steps.len()), (2, 2, 2));
+    assert!(measured.phases.iter().all(|phase| *phase > Bytes::ZERO));
+}
+
+#[test]
+fn more_than_is_allowed_is_out_of_memory_where_it_was_asked_for() {
+    let ended = steps(Some(Bytes(1)), 0).ended.unwrap();
+    assert_eq!(ended.kind, "out-of-memory");
+    assert!(ended.message.contains("more than the 1 B that were allowed"), "{}", ended.message);
+}
+
+#[test]
+fn what_of_a_plan_burn_does_not_run_is_refused_before_anything_is_made() {
+    let plans = [
+        ("--precision", Plan { precision: Precision::MixedBf16, ..plan() }),
+        ("--precision", Plan { precision: Precision::Bf16, ..plan() }),
+        ("--checkpoint", Plan { checkpoint: Checkpoint::Full, ..plan() }),
+        ("--accumulate", Plan { accumulate: 2, ..plan() }),
+    ];
+    for (flag, plan) in plans {
+        let problems = lenet(&plan).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].to_string().contains(flag), "{}", problems[0]);
+    }
+}
