@@ -6,8 +6,12 @@ use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Binary, Kind, Slot, Unary};
 use memfit_graph::ops::rnn::{Cell, Rnn};
+use memfit_graph::ops::rnn_cell::RnnCell;
 
-pub(super) const FAMILIES: &[Family] = &[Family { names: &["LSTM", "GRU", "RNN"], rule: recurrent }];
+pub(super) const FAMILIES: &[Family] = &[
+    Family { names: &["LSTM", "GRU", "RNN"], rule: recurrent },
+    Family { names: &["LSTMCell", "GRUCell"], rule: one_step },
+];
 
 /// The weights of one direction of one layer.
 struct Weights {
@@ -128,6 +132,27 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         let y = if rows.len() == 1 { rows[0] } else { l.cat(&rows, axis) };
         let y = l.reshape(y, shape);
         l.set(j, y);
+    }
+    Ok(())
+}
+
+fn one_step(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<RnnCell>().copied().ok_or("an unknown form")?;
+    let [x, h, input, hidden, input_bias, hidden_bias] = [0, 1, 2, 3, 4, 5].map(|i| l.input(i));
+    let (input, hidden) = (l.swap(input?, 0, 1), l.swap(hidden?, 0, 1));
+    let (input_bias, hidden_bias) = (Some(input_bias?), Some(hidden_bias?));
+    let w = Weights { input, hidden, input_bias, hidden_bias, torch_order: true, apart: None };
+    let size = l.shape(w.hidden)[0];
+    let (h, c) = match op {
+        RnnCell::Lstm => {
+            let c = l.input(6)?;
+            cell(l, Cell::Lstm, x?, h?, Some(c), &w, size)?
+        }
+        RnnCell::Gru => cell(l, Cell::Gru, x?, h?, None, &w, size)?,
+    };
+    l.set(0, h);
+    if let Some(c) = c {
+        l.set(1, c);
     }
     Ok(())
 }
