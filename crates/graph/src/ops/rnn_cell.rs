@@ -35,10 +35,11 @@ impl Op for RnnCell {
 
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
         cx.require(5)?;
-        cx.forward(1, 0);
+        let hidden = cx.require(1)?.clone();
+        cx.set_type(0, hidden);
         if *self == RnnCell::Lstm {
-            cx.require(CELL_STATE)?;
-            cx.forward(CELL_STATE, 1);
+            let cell = cx.require(CELL_STATE)?.clone();
+            cx.set_type(1, cell);
         }
         Ok(())
     }
@@ -104,7 +105,22 @@ fn both(l: &mut Lowering<'_>, a: &Traced, b: &Traced) -> Traced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, OutState, TensorState};
+    use crate::{Binding, DType, Graph, Num, OutState, Role, Shape, TensorState, Type, Value, infer};
+    use std::sync::Arc;
+
+    #[test]
+    fn states_that_are_known_before_a_step_are_not_known_after() {
+        let mut g = Graph::default();
+        let float = |shape: &[u64]| Type::tensor(DType::Float32, Shape::from(shape));
+        let inputs = [&[2, 4][..], &[2, 8], &[24, 4], &[24, 8], &[24], &[24]]
+            .map(|shape| g.add_tensor("t", float(shape), Role::Initializer));
+        g.tensors[inputs[1].index()].value =
+            Value::filled(DType::Float32, &[2, 8], Num::Float(0.0)).map(Arc::new);
+        let y = g.add_tensor("y", Type::Unknown, Role::Intermediate);
+        g.add_node("cell", Arc::new(RnnCell::Gru), inputs.map(Some).into(), vec![Some(y)]);
+        let inferred = infer(&g, &Binding::default()).unwrap();
+        assert_eq!((inferred.shape(y), inferred.value(y)), (Some(&Shape::from(&[2, 8][..])), None));
+    }
 
     #[test]
     fn the_kernels_keep_products_states_and_a_workspace() {

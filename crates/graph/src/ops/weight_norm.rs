@@ -20,7 +20,8 @@ impl Op for WeightNorm {
 
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
         cx.require(1)?;
-        cx.forward(0, 0);
+        let direction = cx.require(0)?.clone();
+        cx.set_type(0, direction);
         Ok(())
     }
 
