@@ -8,15 +8,16 @@
 //! before it said is counted; of a run that survives failure after failure the first failures and the last are kept, the last
 //! one of each chunk being found first and read then. A line longer than a chunk is read in parts.
 
+mod episodes;
 mod part;
 
 use crate::Log;
 use crate::course::Words;
 use crate::decode::Text;
 use crate::families;
-use crate::line::{LINE, around, newlines, plain};
+use crate::line::{LINE, around, newlines};
 use crate::pieces::{Class, Pieces};
-use crate::shapes::{Shape, Shapes};
+use crate::shapes::Shapes;
 use std::io::{self, Read};
 use std::sync::OnceLock;
 
@@ -198,11 +199,6 @@ impl Scan {
         self.watching && log.progress_after < WENT_ON && !log.died_after && self.watched < WATCHED
     }
 
-    /// Whether the run made steps after the last failure and did not end for it.
-    fn went_on(&self) -> bool {
-        self.failed && self.log.progress_after >= 3 && !self.log.died_after
-    }
-
     /// Reads a line.
     fn line(&mut self, bytes: &[u8], (start, end): (usize, usize), class: Class) {
         let line = &bytes[start..end];
@@ -239,63 +235,6 @@ impl Scan {
         let place = again.map_or_else(|| self.shapes.place(class, line), |(_, _, place)| place);
         self.last = Some((start, end, place));
         place
-    }
-
-    /// Reads a line that may be a message, or counts it with others of its shape.
-    fn message(
-        &mut self,
-        bytes: &[u8],
-        (start, end): (usize, usize),
-        class: Class,
-        following: bool,
-        place: usize,
-    ) {
-        let known = *self.shapes.at(place);
-        let often = Some(known).filter(|known| known.times >= OFTEN);
-        let another = self.went_on() && often.is_some_and(|known| known.failure);
-        let counts = |known: &Shape| known.message.is_none() || known.episode == self.episode;
-        if self.deferred.is_some() || another && self.is_late() {
-            self.defer(bytes, start, end, class, often.map(|known| known.failure));
-        } else if let Some(known) = often.filter(counts).filter(|_| !another && !self.resumes) {
-            if let Some(message) = known.message.and_then(|at| self.log.messages.get_mut(usize::from(at))) {
-                message.count += 1;
-            }
-            if known.failure {
-                self.failed_again();
-            }
-        } else {
-            let found = self.part(bytes, (start, end), class, following);
-            let shape = self.shapes.at(place);
-            shape.times = shape.times.saturating_add(1);
-            shape.message = found.and_then(|(at, _)| u16::try_from(at).ok());
-            shape.failure = found.is_some_and(|(_, failure)| failure);
-            shape.episode = self.episode;
-        }
-    }
-
-    /// Whether so many failures were survived that only the last of a chunk is read.
-    fn is_late(&self) -> bool {
-        !self.resumes && (self.episode >= EPISODES || self.log.messages.len() > MESSAGES / 2)
-    }
-
-    /// Remembers a failure instead of reading it, if it is the first of another episode.
-    fn defer(&mut self, bytes: &[u8], start: usize, end: usize, class: Class, known: Option<bool>) {
-        let failure = known.unwrap_or_else(|| {
-            let text = plain(&bytes[start..end]);
-            families::parse(text.trim(), class.families).is_some_and(|m| m.kind.is_failure())
-        });
-        if failure {
-            if self.went_on() {
-                self.deferred = Some((start, self.log.lines));
-            }
-            self.failed_again();
-        }
-    }
-
-    fn failed_again(&mut self) {
-        self.log.progress_after = 0;
-        self.log.died_after = false;
-        self.watched = 0;
     }
 
     /// Whether this reading is one of those that are kept; of many, every second, fourth…
