@@ -9,6 +9,7 @@ use memfit_validate::backends::{Backend, run};
 use memfit_validate::measure::Run;
 use memfit_validate::measurement::Measurement;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 fn lenet(plan: &Plan) -> Result<Program, Vec<Problem>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/lenet.ts_train.onnx");
@@ -22,8 +23,12 @@ fn plan() -> Plan {
     Plan { framework: Framework::Burn, optimizer: "sgd".into(), ..Plan::default() }
 }
 
+/// What panics on any thread ends a measurement: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Five steps, or fewer where `limit` or a Ctrl-C after step `end` ends them.
 fn steps(limit: Option<Bytes>, end: u32) -> Measurement {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (program, interrupted) = (lenet(&plan()).unwrap(), AtomicBool::new(false));
     let asked = Run { program: &program, steps: 5, interrupted: &interrupted, limit };
     let mut progress = |step: u32, _: Bytes| interrupted.store(step == end, Ordering::Relaxed);
