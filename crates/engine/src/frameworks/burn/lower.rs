@@ -123,8 +123,10 @@ impl<'m> Lower<'_, 'm> {
 
     /// An axis counted from the back when negative.
     pub(super) fn axis(&self, axis: i64, rank: usize) -> Result<usize, Refusal> {
-        let at = if axis < 0 { axis.saturating_add_unsigned(rank as u64) } else { axis };
-        usize::try_from(at).ok().filter(|at| *at < rank).ok_or_else(|| format!("there is no axis {axis}"))
+        usize::try_from(from_front(axis, rank))
+            .ok()
+            .filter(|at| *at < rank)
+            .ok_or_else(|| format!("there is no axis {axis}"))
     }
 }
 
@@ -188,6 +190,11 @@ impl Model<'_> {
             _ => Fill::Uniform(-1.0, 1.0),
         }
     }
+}
+
+/// A place among `size`, counted from the front: the file counts from the back where it is negative.
+pub(super) fn from_front(at: i64, size: usize) -> i64 {
+    if at < 0 { at.saturating_add_unsigned(size as u64) } else { at }
 }
 
 /// What a dtype of the file is to Burn.

@@ -72,31 +72,18 @@ fn composed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             let e = l.unary(Unary::Exp, x);
             l.unary(Unary::Log1p, e)
         }
+        // `burn_tensor::activation::elu` multiplies whatever alpha is.
         "Elu" => {
-            let below = l.compare_scalar(Compare::LowerEqual, x, 0.0);
-            let e = l.unary(Unary::Exp, x);
-            let e = l.scalar(Binary::Sub, e, 1.0);
-            // `burn_tensor::activation::elu` multiplies whatever alpha is.
             let scale = alpha(l).unwrap_or(1.0);
-            let e = l.scalar(Binary::Mul, e, scale);
-            l.like(Prim::MaskWhere, &[x, below, e])
+            exponential(l, x, None, scale)
         }
         "Celu" => {
             let scale = alpha(l).unwrap_or(1.0);
-            let below = l.compare_scalar(Compare::LowerEqual, x, 0.0);
-            let e = l.scalar(Binary::Div, x, scale);
-            let e = l.unary(Unary::Exp, e);
-            let e = l.scalar(Binary::Sub, e, 1.0);
-            let e = l.scalar(Binary::Mul, e, scale);
-            l.like(Prim::MaskWhere, &[x, below, e])
+            exponential(l, x, Some(scale), scale)
         }
         "Selu" => {
-            let below = l.compare_scalar(Compare::LowerEqual, x, 0.0);
-            let e = l.unary(Unary::Exp, x);
-            let e = l.scalar(Binary::Sub, e, 1.0);
             let scale = alpha(l).unwrap_or(SELU.0);
-            let e = l.scalar(Binary::Mul, e, scale);
-            let y = l.like(Prim::MaskWhere, &[x, below, e]);
+            let y = exponential(l, x, None, scale);
             let scale = l.node.op.downcast::<Activation>().and_then(|op| op.gamma).unwrap_or(SELU.1);
             l.scalar(Binary::Mul, y, scale)
         }
@@ -119,6 +106,16 @@ fn composed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     };
     l.set(0, y);
     Ok(())
+}
+
+/// `x` above zero, below it `scale * (exp(x / divisor) - 1)`.
+fn exponential(l: &mut Lower<'_, '_>, x: Slot, divisor: Option<f64>, scale: f64) -> Slot {
+    let below = l.compare_scalar(Compare::LowerEqual, x, 0.0);
+    let e = divisor.map_or(x, |divisor| l.scalar(Binary::Div, x, divisor));
+    let e = l.unary(Unary::Exp, e);
+    let e = l.scalar(Binary::Sub, e, 1.0);
+    let e = l.scalar(Binary::Mul, e, scale);
+    l.like(Prim::MaskWhere, &[x, below, e])
 }
 
 fn gated(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {

@@ -2,7 +2,7 @@
 
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
-use crate::frameworks::burn::lower::Lower;
+use crate::frameworks::burn::lower::{Lower, from_front};
 use crate::frameworks::burn::program::{Binary, Kind, Prim, Range, Slot};
 use memfit_graph::ops::gather::Gather;
 use memfit_graph::ops::gather_elements::GatherNd;
@@ -54,8 +54,7 @@ fn indices(l: &mut Lower<'_, '_>, size: usize) -> Result<Slot, Refusal> {
         None => l.input(1),
         Some(list) => {
             let shape = l.input_shape(1)?;
-            let from_front = |at: &i64| if *at < 0 { at.saturating_add_unsigned(size as u64) } else { *at };
-            let list = list.iter().map(|at| from_front(at) as f64).collect();
+            let list = list.iter().map(|at| from_front(*at, size) as f64).collect();
             Ok(l.table("indices", Kind::Int, shape, list))
         }
     }
@@ -135,8 +134,10 @@ fn scatter_tuples(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     for (k, tuple) in places.chunks_exact(width).enumerate() {
         let mut at = 0;
         for (index, size) in tuple.iter().zip(picked) {
-            let index = if *index < 0 { index.saturating_add_unsigned(*size as u64) } else { *index };
-            let index = usize::try_from(index).ok().filter(|index| index < size).ok_or("a place outside")?;
+            let index = usize::try_from(from_front(*index, *size))
+                .ok()
+                .filter(|index| index < size)
+                .ok_or("a place outside")?;
             at = at * size + index;
         }
         rows[at] = (pieces + k) as f64;

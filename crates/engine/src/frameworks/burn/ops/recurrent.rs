@@ -143,13 +143,11 @@ fn one_step(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let (input_bias, hidden_bias) = (Some(input_bias?), Some(hidden_bias?));
     let w = Weights { input, hidden, input_bias, hidden_bias, torch_order: true, apart: None };
     let size = l.shape(w.hidden)[0];
-    let (h, c) = match op {
-        RnnCell::Lstm => {
-            let c = l.input(6)?;
-            cell(l, Cell::Lstm, x?, h?, Some(c), &w, size)?
-        }
-        RnnCell::Gru => cell(l, Cell::Gru, x?, h?, None, &w, size)?,
+    let (kind, c) = match op {
+        RnnCell::Lstm => (Cell::Lstm, Some(l.input(6)?)),
+        RnnCell::Gru => (Cell::Gru, None),
     };
+    let (h, c) = cell(l, kind, x?, h?, c, &w, size)?;
     l.set(0, h);
     if let Some(c) = c {
         l.set(1, c);
