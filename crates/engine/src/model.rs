@@ -7,9 +7,7 @@ use crate::frameworks::{pytorch, tensorflow};
 use crate::parallel::Split;
 use crate::parameters::Stored;
 use crate::prepared::{Prepared, options, prepare, prepare_for};
-use crate::{
-    Estimate, Framework, LayerRow, ModelSummary, Plan, Structure, placement, recompose, replay, sizes,
-};
+use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, Structure, placement, recompose, replay};
 use memfit_graph::{Binding, Bytes, Graph, Inferred, Problem, infer};
 use std::sync::OnceLock;
 
@@ -183,7 +181,7 @@ impl Model {
     pub(crate) fn output_bytes(&self, binding: &Binding) -> Result<Bytes, Vec<Problem>> {
         let inferred = infer(&self.prepared.graph, binding)?;
         let bytes = |id: &memfit_graph::TensorId| {
-            let elements = sizes::elements(&inferred.shape(*id)?.upper()?);
+            let elements = memfit_graph::elements(&inferred.shape(*id)?.upper()?);
             Some(inferred.dtype(*id).size_of(elements))
         };
         Ok(self.prepared.graph.outputs.iter().filter_map(bytes).sum())

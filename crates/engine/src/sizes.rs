@@ -1,14 +1,9 @@
-//! Sizes: how many elements a shape has, and whether every tensor of a graph has a size that can be added up.
+//! Whether every tensor of a graph has a size that can be added up.
 
 use memfit_graph::{Bytes, DType, Graph, Inferred, Problem, TensorId, times};
 
 /// A tensor larger than this (1 PiB) is refused: sums over a step of such tensors stay far below 2^64, and no machine holds one.
 const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
-
-/// The elements of a shape, saturating.
-pub(crate) fn elements(shape: &[u64]) -> u64 {
-    shape.iter().fold(1, |all, d| times(all, *d))
-}
 
 /// Every tensor must have a size, at least an upper bound.
 pub(crate) fn check(graph: &Graph, inferred: &Inferred) -> Result<(), Vec<Problem>> {

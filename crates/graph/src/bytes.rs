@@ -11,6 +11,11 @@ pub fn times(a: u64, b: u64) -> u64 {
     if (a | b) >> 32 == 0 { a * b } else { a.saturating_mul(b) }
 }
 
+/// How many elements a tensor of these dims has, saturating.
+pub fn elements(shape: &[u64]) -> u64 {
+    shape.iter().fold(1, |all, dim| times(all, *dim))
+}
+
 /// A number of bytes. Arithmetic saturates at `u64::MAX`, which [`Bytes::is_overflow`] tells apart: a model
 /// whose sizes overflow is reported as a problem, never wrapped around to a small number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

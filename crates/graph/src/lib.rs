@@ -31,7 +31,7 @@ mod value;
 
 pub use attributes::{Attribute, Attributes, TensorAttribute};
 pub use binding::{Binding, batch_symbol};
-pub use bytes::{Bytes, times};
+pub use bytes::{Bytes, elements, times};
 pub use context::{Infer, Step};
 pub use dim::Dim;
 pub use dtype::DType;

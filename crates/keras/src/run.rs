@@ -6,7 +6,7 @@ use crate::layer::{Call, Configured, Keras};
 use crate::spatial::DataFormat;
 use crate::spec::Spec;
 use memfit_graph::kernels::{Effect, Made, Place, Source, TfLowering, Wire};
-use memfit_graph::{DType, Shape};
+use memfit_graph::{DType, Shape, elements};
 use std::ops::{Deref, DerefMut};
 
 /// A layer call that writes its kernels: tensors of the call, then variables.
@@ -138,7 +138,6 @@ impl<'r, 'a> Run<'r, 'a> {
     /// product, which is batched where `x` has a batch.
     pub fn project(&mut self, x: Wire, kernel: Wire, shape: &[u64]) -> Wire {
         let inputs = self.shape(x).to_vec();
-        let elements = |dims: &[u64]| dims.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
         let width = elements(self.shape(kernel));
         // The axes that both shapes begin with are kept; what is left of the input is summed over.
         let kept = inputs.iter().zip(shape).take_while(|(a, b)| a == b).count();

@@ -9,7 +9,7 @@ use crate::activation::Activation;
 use crate::layer::Call as LayerCall;
 use memfit_graph::ops::matmul::matmul;
 use memfit_graph::ops::{Sdpa, Traced, scaled_dot_product_attention};
-use memfit_graph::{Autocast, Call, DType, Grad, Lowering, Operand, OutDtype, Place, Saved};
+use memfit_graph::{Autocast, Call, DType, Grad, Lowering, Operand, OutDtype, Place, Saved, elements};
 
 /// The calls of one layer in the making.
 pub struct Torch<'r, 'l> {
@@ -92,7 +92,7 @@ impl<'r, 'l> Torch<'r, 'l> {
 
     /// Contiguous: a copy where it is not.
     pub fn contiguous(&mut self, x: &Traced) -> Traced {
-        let all = x.shape.iter().fold(1_u64, |n, d| n.saturating_mul(*d));
+        let all = elements(&x.shape);
         x.reshape(self.l, &[all]).reshape(self.l, &x.shape)
     }
 
@@ -173,11 +173,10 @@ impl<'r, 'l> Torch<'r, 'l> {
     /// A projection by `torch.einsum` over the last `summed` axes, with a bias of its own.
     pub fn project(&mut self, x: &Traced, k: usize, summed: usize, with_bias: bool) -> Traced {
         let kernel = self.weight(k);
-        let size = |dims: &[u64]| dims.iter().fold(1_u64, |n, d| n.saturating_mul(*d));
         let (rows, columns) = kernel.shape.split_at(summed.min(kernel.rank()));
         let outer = &x.shape[..x.rank().saturating_sub(summed)];
-        let flat = x.reshape(self.l, &[size(outer), size(rows)]);
-        let matrix = kernel.reshape(self.l, &[size(rows), size(columns)]);
+        let flat = x.reshape(self.l, &[elements(outer), elements(rows)]);
+        let matrix = kernel.reshape(self.l, &[elements(rows), elements(columns)]);
         let y = self.matmul(&flat, &matrix).reshape(self.l, &[outer, columns].concat());
         if !with_bias {
             return y;

@@ -9,7 +9,7 @@
 //! Adding an optimizer is its file, a `mod` line and one line in [`ALL`]; a test keeps the three in step.
 
 use crate::OptimizerImpl;
-use memfit_graph::{Bytes, DType, Dims};
+use memfit_graph::{Bytes, DType, Dims, elements};
 use std::borrow::Cow;
 
 mod adadelta;
@@ -67,7 +67,7 @@ pub struct Parameter {
 impl Parameter {
     /// Elements, saturating.
     pub fn elements(&self) -> u64 {
-        self.shape.iter().fold(1, |n, dim| n.saturating_mul(*dim))
+        elements(&self.shape)
     }
 
     /// Bytes as requested, before any allocator's rounding.
@@ -102,8 +102,7 @@ impl StateTensor {
 
     /// Bytes on the device, before rounding.
     pub fn device_bytes(&self) -> Bytes {
-        let elements = self.shape.iter().fold(1, |n: u64, dim| n.saturating_mul(*dim));
-        if self.on_device { self.dtype.size_of(elements) } else { Bytes::ZERO }
+        if self.on_device { self.dtype.size_of(elements(&self.shape)) } else { Bytes::ZERO }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::build::{first, incoming};
 use super::{Flow, Kernel, Wire};
-use crate::DType;
+use crate::{DType, elements};
 
 /// How the gradient of a unary elementwise kernel is made.
 #[derive(Clone, Copy)]
@@ -298,7 +298,6 @@ impl Flow {
         if self.shape(x) == shape {
             return x;
         }
-        let elements = |shape: &[u64]| shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d));
         let summed =
             if elements(self.shape(x)) == elements(shape) { x } else { self.reduce("Sum", x, shape) };
         self.view("Reshape", summed, shape)

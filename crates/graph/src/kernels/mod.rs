@@ -56,7 +56,7 @@ pub struct Made {
 impl Made {
     /// How many elements.
     pub fn elements(&self) -> u64 {
-        self.shape.iter().fold(1, |n: u64, d| n.saturating_mul(*d))
+        crate::elements(&self.shape)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Views and copies between the kernels of one operator: what `permute`, `reshape`, `expand` and `contiguous` do in
 //! PyTorch's own composite functions, with the dims tracked.
 
-use crate::{Autocast, Call, DType, Dims, Grad, Lowering, Operand, OutDtype, Place, View, times};
+use crate::{Autocast, Call, DType, Dims, Grad, Lowering, Operand, OutDtype, Place, View};
 use smallvec::SmallVec;
 
 /// A value inside one operator's list of calls, with what later calls need to know of it.
@@ -158,11 +158,6 @@ impl Traced {
             l.bind(j, reshaped.operand);
         }
     }
-}
-
-/// The product of dims, saturating.
-pub(super) fn elements(shape: &[u64]) -> u64 {
-    shape.iter().fold(1, |acc, d| times(acc, *d))
 }
 
 /// A number attribute that may have been written as an integer or a float.

@@ -3,10 +3,12 @@
 //! torchvision keeps input, weight, offset, mask and bias (csrc/ops/autograd/deform_conv2d_kernel.cpp) and unrolls the
 //! input into columns of up to 32 images at a time (csrc/ops/cuda/deform_conv2d_kernel.cu), in float32 under autocast.
 
-use super::calls::{Traced, elements, positive};
+use super::calls::{Traced, positive};
 use super::conv::convolved;
 use super::spatial::Window;
-use crate::{Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved};
+use crate::{
+    Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved, elements,
+};
 use std::sync::Arc;
 
 /// A convolution that reads at learned offsets.

@@ -4,9 +4,11 @@
 //! three axes and multiplied by `bmm`, or by `mul` where nothing is summed. Both factors are kept as `bmm` sees them, so
 //! an operand whose permuted axes cannot be seen as three is copied first. On autocast's lower-precision list.
 
-use super::calls::{Traced, elements};
+use super::calls::Traced;
 use super::matmul::matmul_as_is;
-use crate::{Autocast, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Shape};
+use crate::{
+    Autocast, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Shape, elements,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

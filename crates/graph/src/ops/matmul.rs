@@ -6,12 +6,12 @@
 //! is what `bmm` keeps: queries and keys that were transposed to `[B, H, S, D]` are copied. `F.linear` with a bias is
 //! `addmm` over the flattened input. All are on autocast's lower-precision list, which casts once on entry.
 
-use super::calls::{Traced, elements};
+use super::calls::Traced;
 use super::rebatch;
 use crate::kernels::TfLowering;
 use crate::{
     Attributes, Autocast, Call, Dims, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved,
-    Shape,
+    Shape, elements,
 };
 use std::sync::Arc;
 

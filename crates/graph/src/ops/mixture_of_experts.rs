@@ -4,10 +4,12 @@
 //! token, kept by the first layer, its activation and the second layer, and by the product with the routing weights.
 //! The quantised form has no gradient.
 
-use super::calls::{Traced, elements, positive};
+use super::calls::{Traced, positive};
 use super::gemm::activation;
 use super::quantize::without_gradient;
-use crate::{Attributes, Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved};
+use crate::{
+    Attributes, Autocast, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved, elements,
+};
 use std::sync::Arc;
 
 /// Experts of two layers, the first maybe gated.

@@ -6,10 +6,10 @@
 //! broadcast, one head for all queries or one batch, unless the call says that heads are grouped (`enable_gqa`; sdp_utils_cpp.h,
 //! `check_batch_size_and_num_heads_dense`).
 
-use super::calls::{Traced, elements};
+use super::calls::Traced;
 use super::sdpa::{Sdpa, attention};
 use crate::kernels::TfLowering;
-use crate::{Infer, Lowering, Op, OpError, OpSpec};
+use crate::{Infer, Lowering, Op, OpError, OpSpec, elements};
 
 /// Attention of queries (input 0) over keys and values; input 3 is an optional mask, boolean or added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

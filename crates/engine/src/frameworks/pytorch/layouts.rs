@@ -4,8 +4,7 @@
 //! input's, a gradient its tensor's.
 
 use super::strides::{self, Dims};
-use crate::sizes;
-use memfit_graph::times;
+use memfit_graph::{elements, times};
 
 /// The number of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +50,7 @@ impl Layouts {
 
     /// A shape with these strides.
     pub(super) fn add(&mut self, shape: &[u64], strides: &[u64]) -> Layout {
-        let elements = sizes::elements(shape);
+        let elements = elements(shape);
         let mut next = 1_u64;
         let is_row_major = is_plain_size(elements)
             && shape.len() == strides.len()
@@ -65,7 +64,7 @@ impl Layouts {
 
     /// A shape in row-major order.
     pub(super) fn contiguous(&mut self, shape: &[u64]) -> Layout {
-        let elements = sizes::elements(shape);
+        let elements = elements(shape);
         let strides = strides::contiguous(shape);
         self.push(shape, &strides, elements, is_plain_size(elements))
     }
@@ -94,7 +93,7 @@ impl Layouts {
     /// Whether it is row-major, and as many elements as `shape` says: then it can be seen in that shape, row-major again.
     pub(super) fn is_row_major_of(&self, layout: Layout, shape: &[u64]) -> bool {
         let entry = self.entry(layout);
-        entry.is_row_major && entry.elements == sizes::elements(shape)
+        entry.is_row_major && entry.elements == elements(shape)
     }
 
     /// Whether two have the same dims.
@@ -189,7 +188,7 @@ mod tests {
                 assert_eq!(l.strides(like), &strides::like(&dims, &steps)[..], "{shape:?}");
                 let plain = l.made_contiguous(layout);
                 assert_eq!(l.strides(plain), &strides::contiguous(shape)[..], "{shape:?}");
-                for new in shapes.iter().filter(|new| sizes::elements(new) == sizes::elements(shape)) {
+                for new in shapes.iter().filter(|new| elements(new) == elements(shape)) {
                     let target = l.contiguous(new);
                     let expected = strides::view(&dims, &steps, new);
                     let viewed = l.viewed(layout, target);

@@ -6,12 +6,12 @@
 
 use super::strides::Dims;
 use super::tape::{Tape, TensorRef};
-use crate::sizes::elements;
 use crate::{Loss, Structure};
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
 use memfit_graph::ops::transpose::Transpose;
 use memfit_graph::{
     Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Role, Saved, Shape, Tensor, TensorId, View,
+    elements,
 };
 use smallvec::smallvec;
 use std::collections::BTreeSet;

@@ -4,8 +4,7 @@
 //! other's, so that a step of many thousand nodes is a few blocks of memory.
 
 use super::tape::{Edge, Meta, NodeRef, Tape, TensorRef};
-use crate::sizes::elements;
-use memfit_graph::{Call, DType, Grad, OutDtype, Place, Saved, View};
+use memfit_graph::{Call, DType, Grad, OutDtype, Place, Saved, View, elements};
 use std::ops::Range;
 
 /// One input of a node.

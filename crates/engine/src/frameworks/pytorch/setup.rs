@@ -8,8 +8,7 @@ use crate::Category;
 use crate::host;
 use crate::optimizers::{self, Parameter, StateTensor};
 use crate::parameters::Stored;
-use crate::sizes::elements;
-use memfit_graph::{Bytes, DType};
+use memfit_graph::{Bytes, DType, elements};
 use smallvec::SmallVec;
 
 impl Runner<'_> {

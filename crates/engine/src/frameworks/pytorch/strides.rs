@@ -3,8 +3,7 @@
 //! Sources: aten/src/ATen/TensorUtils.cpp (`computeStride`), c10/core/TensorImpl.h (contiguity and density),
 //! aten/src/ATen/ExpandUtils.cpp (`infer_dense_strides`), PyTorch 2.15.
 
-use crate::sizes;
-use memfit_graph::{Dim, Shape, times};
+use memfit_graph::{Dim, Shape, elements, times};
 use smallvec::SmallVec;
 
 /// Dims or strides.
@@ -75,7 +74,7 @@ pub(super) fn like(shape: &[u64], strides: &[u64]) -> Dims {
 
 /// The strides of a view of the same elements in another shape; `None` where it needs a copy.
 pub(super) fn view(shape: &[u64], strides: &[u64], new: &[u64]) -> Option<Dims> {
-    if sizes::elements(shape) == 0 {
+    if elements(shape) == 0 {
         return Some(contiguous(new));
     }
     let mut out = Dims::from_slice(new);

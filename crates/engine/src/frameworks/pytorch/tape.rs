@@ -10,9 +10,8 @@ use super::memory::Memory;
 use super::record::{Node, NodeInput};
 use super::strides::{self, Dims};
 use super::workspace::Kernels;
-use crate::sizes::elements;
 use crate::{Category, StorageId};
-use memfit_graph::{Bytes, Call, DType, Grad, OutDtype, Place, View};
+use memfit_graph::{Bytes, Call, DType, Grad, OutDtype, Place, View, elements};
 use smallvec::SmallVec;
 
 /// Index of a tensor on the tape.

@@ -25,8 +25,7 @@ use super::tape::{Meta, Tape, TensorRef};
 use super::{cublas, heuristics, miopen};
 use crate::Plan;
 use crate::devices::Generation;
-use crate::sizes::elements;
-use memfit_graph::{Bytes, DType};
+use memfit_graph::{Bytes, DType, elements};
 use std::collections::HashSet;
 
 /// Which product a kernel makes.

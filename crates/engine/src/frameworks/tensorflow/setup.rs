@@ -2,10 +2,9 @@
 
 use super::{Builder, Resident, StoredTensor};
 use crate::parameters::Stored;
-use crate::sizes::elements;
 use crate::{Category, Mode, host};
 use memfit_graph::kernels::{Effect, Made, Place, Source};
-use memfit_graph::{Bytes, DType};
+use memfit_graph::{Bytes, DType, elements};
 
 impl Builder<'_> {
     /// Variables, constants and feeds.

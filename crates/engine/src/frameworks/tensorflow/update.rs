@@ -7,8 +7,7 @@
 use super::{Builder, Effect, Flow, Wire, grappler};
 use crate::Category;
 use crate::optimizers::{self, Parameter, StepConfig};
-use crate::sizes::elements;
-use memfit_graph::{Bytes, DType, Dims};
+use memfit_graph::{Bytes, DType, Dims, elements};
 use std::collections::BTreeMap;
 
 /// Optimizers of this program that Keras has none of.
