@@ -32,6 +32,7 @@ mod split;
 #[cfg(test)]
 mod testing;
 mod tied;
+mod variance;
 mod weight_norm;
 
 use memfit_graph::{Graph, Inferred};
@@ -100,6 +101,7 @@ static PASSES: &[Pass] = &[
     glu::PASS,
     layer_norm::PASS,
     group_norm::PASS,
+    variance::PASS,
     recurrent::PASS,
     rnn_cell::PASS,
     relative_positions::PASS,

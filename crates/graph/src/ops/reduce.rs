@@ -3,12 +3,13 @@
 //!
 //! derivatives.yaml (PyTorch 2.15): `sum` keeps nothing and its gradient is the incoming one expanded, without a copy; `mean`
 //! divides that, which makes a tensor; `amax`, `norm`, `logsumexp` and `prod` keep input and result, `max` along one axis the
-//! positions (`value_selecting_reduction_backward`). Under autocast `sum`, `prod` and
+//! positions (`value_selecting_reduction_backward`), `var` the input, `std` the result too. Under autocast `sum`, `prod` and
 //! `norm` accumulate in float32 and give float32 without a cast of their input (`fp32_set_opt_dtype`: they get a `dtype` argument),
 //! `logsumexp`, `log` and `pow` cast it.
 
 use super::reduction::{self, Axes};
 use crate::kernels::TfLowering;
+use crate::shape::normalize_axis;
 use crate::{
     Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, View,
 };
@@ -28,6 +29,11 @@ pub enum ReduceKind {
     Prod,
     Sum,
     SumSquare,
+    /// The variance. No file holds it: exporters write it in pieces, recomposition puts it back, with its axes listed. What is
+    /// taken off the count of elements changes no size and is left out.
+    Var,
+    /// The standard deviation, likewise.
+    Std,
 }
 
 /// A reduction along axes, which the attribute or input 1 gives.
@@ -58,6 +64,8 @@ macro_rules! reduce {
             fn name(self) -> &'static str {
                 match self {
                     $(ReduceKind::$kind => $name,)*
+                    ReduceKind::Var => "ReduceVar",
+                    ReduceKind::Std => "ReduceStd",
                 }
             }
         }
@@ -75,6 +83,16 @@ reduce! {
     "ReduceProd"      [1, 11, 13, 18]         Prod;
     "ReduceSum"       [1, 11, 13]             Sum;
     "ReduceSumSquare" [1, 11, 13, 18]         SumSquare;
+}
+
+impl Reduce {
+    /// `whole` with ones in place of the listed axes, of all where none is listed.
+    fn kept(&self, whole: &[u64]) -> Vec<u64> {
+        let listed = self.axes.listed.iter().flatten();
+        let axes: Vec<_> = listed.filter_map(|axis| normalize_axis(*axis, whole.len())).collect();
+        let goes = |k: &usize| axes.is_empty() || axes.contains(k);
+        (0..whole.len()).map(|k| if goes(&k) { 1 } else { whole[k] }).collect()
+    }
 }
 
 impl Op for Reduce {
@@ -128,6 +146,15 @@ impl Op for Reduce {
                 let sum = l.reduce("Sum", exp, part);
                 let log = l.unary("Log", sum);
                 l.binary("AddV2", log, max)
+            }
+            // tf.math.reduce_variance, reduce_std
+            ReduceKind::Var | ReduceKind::Std => {
+                let kept = self.kept(l.in_shape(0));
+                let mean = l.reduce("Mean", x, &kept);
+                let centred = l.binary("Sub", x, mean);
+                let square = l.unary("Square", centred);
+                let variance = l.reduce("Mean", square, part);
+                if self.kind == ReduceKind::Std { l.unary("Sqrt", variance) } else { variance }
             }
         };
         l.bind(0, y);
@@ -197,6 +224,18 @@ impl Op for Reduce {
                         .saves([Saved::Input(0)]),
                 );
             }
+            // std_backward: grad / (result * 2); var_backward: 2 / n * grad * (self - self.mean(dim, true))
+            ReduceKind::Var => {
+                let call = reduce("var", Grad::New, OutDtype::Promoted).saves([Saved::Input(0)]);
+                l.finish(like_input(call).backward_scratch(part, OutDtype::Promoted));
+            }
+            ReduceKind::Std => {
+                let call = like_input(keeps_both(reduce("std", Grad::New, OutDtype::Promoted)));
+                l.finish(
+                    call.backward_scratch(part, OutDtype::Promoted)
+                        .backward_scratch(part, OutDtype::Promoted),
+                );
+            }
             // pow_backward: grad * (2 * self.pow(1))
             ReduceKind::SumSquare => {
                 let square =
@@ -218,7 +257,7 @@ impl Op for Reduce {
 mod tests {
     use super::*;
     use crate::ops::testing::{calls, float};
-    use crate::{Attribute, Attributes};
+    use crate::{Attribute, Attributes, OutState, TensorState};
 
     #[test]
     fn a_sum_costs_nothing_backward_and_a_mean_a_tensor() {
@@ -227,6 +266,22 @@ mod tests {
         assert_eq!((&lower("ReduceSum")[0].grads[0], lower("ReduceSum")[0].saved.len()), (&Grad::Expand, 0));
         assert_eq!(lower("ReduceMean")[0].grads[0], Grad::New);
         assert_eq!(lower("ReduceMax")[0].saved[..], [Saved::Input(0), Saved::Output(0)]);
+        let variance = |kind| {
+            let axes = Axes { listed: Some(vec![1]), keep_dims: true, noop_when_empty: false };
+            let state = TensorState {
+                shape: &[2, 3],
+                dtype: DType::Float32,
+                requires_grad: true,
+                is_initializer: false,
+            };
+            let (inputs, outputs) =
+                ([Some(state)], [Some(OutState { shape: &[2, 1], dtype: DType::Float32 })]);
+            let mut l = Lowering::new(&inputs, &outputs, None, true);
+            Reduce { kind, axes, with_positions: false }.pytorch(&mut l);
+            l.into_parts().0.remove(0)
+        };
+        assert_eq!(variance(ReduceKind::Var).saved[..], [Saved::Input(0)]);
+        assert_eq!(variance(ReduceKind::Std).saved[..], [Saved::Input(0), Saved::Output(0)]);
         let squares = lower("ReduceSumSquare");
         assert_eq!(squares[0].outputs[0].shape[..], [2, 3]);
         assert_eq!(squares[1].outputs[0].shape[..], [2, 1]);

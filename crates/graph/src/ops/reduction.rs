@@ -139,6 +139,7 @@ fn fold_group(group: &[Num], kind: ReduceKind) -> Num {
         ReduceKind::L2 => float(&|x| x.iter().map(|x| x * x).sum::<f64>().sqrt()),
         ReduceKind::SumSquare => float(&|x| x.iter().map(|x| x * x).sum()),
         ReduceKind::LogSum => float(&|x| sum(x).ln()),
+        ReduceKind::Var | ReduceKind::Std => Num::Unknown,
         ReduceKind::LogSumExp => float(&|x| x.iter().map(|x| x.exp()).sum::<f64>().ln()),
     }
 }

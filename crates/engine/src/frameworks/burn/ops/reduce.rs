@@ -18,8 +18,10 @@ pub(super) const FAMILIES: &[Family] = &[
             "ReduceMax",
             "ReduceMean",
             "ReduceMin",
+            "ReduceStd",
             "ReduceSum",
             "ReduceSumSquare",
+            "ReduceVar",
         ],
         rule: reduce,
     },
@@ -52,6 +54,11 @@ fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     match op.kind {
         ReduceKind::L1 => x = l.unary(Unary::Abs, x),
         ReduceKind::L2 | ReduceKind::SumSquare => x = l.scalar(Binary::Pow, x, 2.0),
+        ReduceKind::Var | ReduceKind::Std => {
+            let mean = axes.iter().fold(x, |x, axis| l.reduce(Prim::MeanDim(*axis), x, *axis));
+            x = l.binary(Binary::Sub, x, mean)?;
+            x = l.scalar(Binary::Pow, x, 2.0);
+        }
         _ => {}
     }
     // As softmax: nothing overflows where the largest is taken off before.
@@ -64,7 +71,7 @@ fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     }
     for axis in axes {
         let prim = match op.kind {
-            ReduceKind::Mean => Prim::MeanDim(axis),
+            ReduceKind::Mean | ReduceKind::Var | ReduceKind::Std => Prim::MeanDim(axis),
             ReduceKind::Max => Prim::MaxDim(axis),
             ReduceKind::Min => Prim::MinDim(axis),
             _ => Prim::SumDim(axis),
@@ -72,7 +79,7 @@ fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         x = l.reduce(prim, x, axis);
     }
     match op.kind {
-        ReduceKind::L2 => x = l.unary(Unary::Sqrt, x),
+        ReduceKind::L2 | ReduceKind::Std => x = l.unary(Unary::Sqrt, x),
         ReduceKind::LogSum | ReduceKind::LogSumExp => x = l.unary(Unary::Log, x),
         _ => {}
     }
