@@ -15,7 +15,7 @@ const ARGUMENTS: &[(&str, &[usize])] = &[
     ("CastLike", &[1]),
     ("CenterCropPad", &[1]),
     ("Clip", &[1, 2]),
-    ("ConstantOfShape", &[0]),
+    ("ConstantOfShape", &[0, 1]),
     ("CumSum", &[1]),
     ("Dropout", &[1, 2]),
     ("Expand", &[1]),

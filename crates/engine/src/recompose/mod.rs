@@ -10,6 +10,7 @@ mod batch_statistics;
 mod batchnorm;
 mod dropout;
 mod fake_quantize;
+mod full_like;
 mod gated;
 mod gelu;
 mod glu;
@@ -108,6 +109,7 @@ static PASSES: &[Pass] = &[
     sdpa::PASS,
     softmax_dtype::PASS,
     max_positions::PASS,
+    full_like::PASS,
 ];
 
 /// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.

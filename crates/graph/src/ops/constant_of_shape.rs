@@ -2,10 +2,13 @@
 
 use super::rebatch;
 use crate::kernels::TfLowering;
-use crate::{Call, DType, Infer, Lowering, Num, Op, OpError, OpSpec, OutDtype, Place, Shape, Value};
+use crate::{
+    Call, DType, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, Value,
+};
 use std::sync::Arc;
 
-/// A tensor of the shape in input 0, filled with one element.
+/// A tensor of the shape in input 0, filled with one element. Where recomposition gives the tensor of that shape instead, as input
+/// 1, it is `torch.full_like`: of the dtype that this tensor has when the step runs.
 #[derive(Clone, Debug)]
 pub struct ConstantOfShape {
     /// The element's type.
@@ -34,6 +37,11 @@ impl Op for ConstantOfShape {
     }
 
     fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        if !cx.has(0) && cx.has(1) {
+            let shape = cx.shape(1).cloned();
+            cx.set(0, self.dtype, shape);
+            return Ok(());
+        }
         cx.require(0)?;
         let Some(target) = cx.value(0) else {
             let rank = cx.shape(0).filter(|s| s.rank() == 1).and_then(|s| s[0].known());
@@ -63,7 +71,14 @@ impl Op for ConstantOfShape {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
-        l.finish(Call::new("full").output(l.out_shape(0), OutDtype::Is(l.out_dtype(0)), Place::New));
+        let full = match l.state(1) {
+            Some(_) => {
+                let like = Call::new("full_like").input(Operand::Input(1), Grad::None);
+                like.output(l.out_shape(0), OutDtype::Like(0), Place::New)
+            }
+            None => Call::new("full").output(l.out_shape(0), OutDtype::Is(l.out_dtype(0)), Place::New),
+        };
+        l.finish(full);
     }
 }
 
