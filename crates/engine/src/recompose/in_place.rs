@@ -1,4 +1,4 @@
-//! Activations that write over their input, and those that do not.
+//! Activations and sums that write over their input, and those that do not.
 //!
 //! A file does not tell. Code that makes a module of one writes `nn.LeakyReLU(0.2, inplace=True)` (darknet, DCGAN, ESRGAN,
 //! nnU-Net, timm); code that calls the function `F.leaky_relu(x)` does not (HiFi-GAN, StyleGAN, GAT), and then backward reads
@@ -7,13 +7,33 @@
 //!
 //! A ReLU costs the same either way, but for one place: after an instance norm, whose result is a view, and what writes over
 //! a view copies gradients in backward. Modules do that there (CycleGAN, StarGAN, RAFT: `nn.ReLU(inplace=True)`).
+//!
+//! The sum of a residual block, a batch norm's result plus the shortcut before the ReLU, is in place in the libraries'
+//! code (`out += identity` in torchvision, detectron2 and HRNet, `x += shortcut` in timm). It matters where autocast has left the
+//! shortcut in float32, after an upsampling for one: the sum stays in half precision.
 
 use super::rewriter::Rewriter;
 use memfit_graph::NodeId;
 use memfit_graph::ops::activation::Activation;
+use memfit_graph::ops::arithmetic::Arithmetic;
 use memfit_graph::ops::relu::Relu;
 use std::collections::HashSet;
 use std::sync::Arc;
+
+/// Marks the sums of residual blocks.
+pub(super) fn mark_sums(rw: &mut Rewriter<'_>) {
+    for id in rw.node_ids() {
+        if rw.op::<Arithmetic>(id) != Some(&Arithmetic::Add) {
+            continue;
+        }
+        let is_norm = rw.input(id, 0).is_some_and(|x| rw.made_for_one(x, "BatchNormalization").is_some());
+        let next = || rw.output(id).and_then(|y| rw.sole_reader(y));
+        if is_norm && next().is_some_and(|next| rw.is(next, "Relu")) {
+            let inputs = rw.node(id).inputs.clone();
+            rw.rewrite(id, Arc::new(Arithmetic::AddTo), inputs);
+        }
+    }
+}
 
 /// Has the functions keep their inputs, and modules write over an instance norm's result.
 pub(super) fn mark(rw: &mut Rewriter<'_>) {
@@ -97,6 +117,21 @@ mod tests {
             assert_eq!(s.recompose(y).len(), 3);
             let op: &Relu = s.graph.nodes[1].op.downcast().unwrap();
             assert_eq!(op.in_place, expected, "{scope} {norm}");
+        }
+    }
+
+    #[test]
+    fn a_batch_norm_and_a_shortcut_meet_in_place_before_a_relu() {
+        for (norm, act, expected) in [(0, "Relu", true), (1, "Relu", false), (0, "Tanh", false)] {
+            let mut s = Sketch::default();
+            let (x, w) = (s.input("x", &[2, 8, 4, 4]), s.weight("w", &[8]));
+            let y = s.push("BatchNormalization", &[x, w, w, w, w]);
+            let operands = if norm == 0 { [y, x] } else { [x, y] };
+            let y = s.push("Add", &operands);
+            let y = s.push(act, &[y]);
+            assert_eq!(s.recompose(y), ["BatchNormalization", "Add", act]);
+            let op = s.graph.nodes[1].op.downcast::<Arithmetic>();
+            assert_eq!(op == Some(&Arithmetic::AddTo), expected);
         }
     }
 

@@ -131,6 +131,7 @@ pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> R
         }
     }
     in_place::mark(&mut rewriter);
+    in_place::mark_sums(&mut rewriter);
     let no_dropout = dropout::find(&rewriter);
     report.findings.extend(batchnorm::restore(&mut rewriter, options));
     report.findings.extend(tied::tie(&mut rewriter, options));

@@ -2,7 +2,7 @@
 //!
 //! derivatives.yaml: `add` and `sub` keep nothing; `mul` keeps each factor only where the other one needs a gradient;
 //! `div` keeps the divisor, and the dividend where the divisor needs a gradient. `add` hands the same gradient tensor
-//! to both inputs.
+//! to both inputs. A sum that is written over its first operand (`out += identity`) has the dtype of that one.
 
 use super::{fold, legacy};
 use crate::kernels::TfLowering;
@@ -14,6 +14,8 @@ use std::sync::Arc;
 #[allow(missing_docs)]
 pub enum Arithmetic {
     Add,
+    /// `a += b`. No file holds it: recomposition finds it.
+    AddTo,
     Sub,
     Mul,
     Div,
@@ -52,14 +54,14 @@ impl Arithmetic {
         let known = match (a, b) {
             (Num::Float(_), _) | (_, Num::Float(_)) => a.as_f64().zip(b.as_f64()).map(|(a, b)| {
                 Num::Float(match self {
-                    Arithmetic::Add => a + b,
+                    Arithmetic::Add | Arithmetic::AddTo => a + b,
                     Arithmetic::Sub => a - b,
                     Arithmetic::Mul => a * b,
                     Arithmetic::Div => a / b,
                 })
             }),
             (Num::Int(a), Num::Int(b)) => match self {
-                Arithmetic::Add => a.checked_add(*b),
+                Arithmetic::Add | Arithmetic::AddTo => a.checked_add(*b),
                 Arithmetic::Sub => a.checked_sub(*b),
                 Arithmetic::Mul => a.checked_mul(*b),
                 Arithmetic::Div if dtype.is_float() => None,
@@ -76,9 +78,9 @@ impl Arithmetic {
         let dims = || Some((a.as_dim()?, b.as_dim()?));
         let offset = |a: &Num, b: i64| Some(a.as_dim()?.offset(b));
         let dim = match (self, b) {
-            (Arithmetic::Add, Num::Int(n)) => offset(a, *n)?,
+            (Arithmetic::Add | Arithmetic::AddTo, Num::Int(n)) => offset(a, *n)?,
             (Arithmetic::Sub, Num::Int(n)) => offset(a, n.checked_neg()?)?,
-            (Arithmetic::Add, _) => dims().and_then(|(a, b)| a.add(&b))?,
+            (Arithmetic::Add | Arithmetic::AddTo, _) => dims().and_then(|(a, b)| a.add(&b))?,
             (Arithmetic::Mul, _) => dims().and_then(|(a, b)| a.mul(&b))?,
             (Arithmetic::Div, _) => dims().and_then(|(a, b)| a.div_floor(&b))?,
             (Arithmetic::Sub, _) => {
@@ -93,7 +95,7 @@ impl Arithmetic {
 impl Op for Arithmetic {
     fn name(&self) -> &str {
         match self {
-            Arithmetic::Add => "Add",
+            Arithmetic::Add | Arithmetic::AddTo => "Add",
             Arithmetic::Sub => "Sub",
             Arithmetic::Mul => "Mul",
             Arithmetic::Div => "Div",
@@ -112,7 +114,7 @@ impl Op for Arithmetic {
 
     fn tensorflow(&self, l: &mut TfLowering<'_>) {
         let name = match self {
-            Arithmetic::Add => "AddV2",
+            Arithmetic::Add | Arithmetic::AddTo => "AddV2",
             Arithmetic::Sub => "Sub",
             Arithmetic::Mul => "Mul",
             Arithmetic::Div => "RealDiv",
@@ -121,14 +123,14 @@ impl Op for Arithmetic {
             (false, true) => {
                 let x = l.input(0);
                 match self {
-                    Arithmetic::Add | Arithmetic::Sub => l.shifted(name, x),
+                    Arithmetic::Add | Arithmetic::AddTo | Arithmetic::Sub => l.shifted(name, x),
                     Arithmetic::Mul | Arithmetic::Div => l.scaled(name, x),
                 }
             }
             (true, false) => {
                 let x = l.input(1);
                 match self {
-                    Arithmetic::Add => l.shifted(name, x),
+                    Arithmetic::Add | Arithmetic::AddTo => l.shifted(name, x),
                     Arithmetic::Sub => l.scaled("Neg", x),
                     Arithmetic::Mul => l.scaled(name, x),
                     Arithmetic::Div => l.unary("Reciprocal", x),
@@ -143,28 +145,37 @@ impl Op for Arithmetic {
     }
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
+        // In place and out of place differ in what is left only where autocast has brought two dtypes together.
+        if *self == Arithmetic::AddTo && (!l.dtype(0).is_half() || l.dtype(0) == l.dtype(1)) {
+            return Arithmetic::Add.pytorch(l);
+        }
         let (a, b) = match self {
-            Arithmetic::Add => (Grad::Pass, Grad::Pass),
+            Arithmetic::Add | Arithmetic::AddTo => (Grad::Pass, Grad::Pass),
             Arithmetic::Sub => (Grad::Pass, Grad::Pointwise),
             Arithmetic::Mul | Arithmetic::Div => (Grad::Pointwise, Grad::Pointwise),
         };
         let name = match self {
             Arithmetic::Add => "add",
+            Arithmetic::AddTo => "add_",
             Arithmetic::Sub => "sub",
             Arithmetic::Mul => "mul",
             Arithmetic::Div => "div",
         };
         let saved: &[Saved] = match self {
-            Arithmetic::Add | Arithmetic::Sub => &[],
+            Arithmetic::Add | Arithmetic::AddTo | Arithmetic::Sub => &[],
             Arithmetic::Mul => {
                 &[Saved::InputFor { input: 0, needed_by: 1 }, Saved::InputFor { input: 1, needed_by: 0 }]
             }
             Arithmetic::Div => &[Saved::InputFor { input: 0, needed_by: 1 }, Saved::Input(1)],
         };
+        let (dtype, place) = match self {
+            Arithmetic::AddTo => (OutDtype::Like(0), Place::InPlace(0)),
+            _ => (OutDtype::Promoted, Place::Pointwise),
+        };
         let mut call = Call::new(name)
             .input(Operand::Input(0), a)
             .input(Operand::Input(1), b)
-            .output(l.out_shape(0), OutDtype::Promoted, Place::Pointwise)
+            .output(l.out_shape(0), dtype, place)
             .saves(saved.iter().copied());
         if *self == Arithmetic::Div && l.state(1).is_some_and(|s| s.requires_grad) {
             // div_tensor_other_backward: -grad * ((self / other) / other)
@@ -177,7 +188,7 @@ impl Op for Arithmetic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Attributes, Binding, Dim, Graph, Role, Shape, Type, Value, infer};
+    use crate::{Attributes, Binding, Dim, Graph, OutState, Role, Shape, TensorState, Type, Value, infer};
 
     #[test]
     fn sizes_fold_symbolically() {
@@ -187,6 +198,25 @@ mod tests {
         assert_eq!(fold(Arithmetic::Sub, batch(), batch()), Num::Int(0));
         assert_eq!(fold(Arithmetic::Div, Num::Int(7), Num::Int(0)), Num::Unknown);
         assert_eq!(fold(Arithmetic::Add, Num::Int(i64::MAX), Num::Int(1)), Num::Unknown);
+    }
+
+    #[test]
+    fn a_sum_in_place_keeps_the_dtype_of_what_it_writes_over() {
+        let lower = |first, second| {
+            let state = |dtype| {
+                Some(TensorState { shape: &[2, 3], dtype, requires_grad: true, is_initializer: false })
+            };
+            let inputs = [state(first), state(second)];
+            let outputs = [Some(OutState { shape: &[2, 3], dtype: DType::Float32 })];
+            let mut l = Lowering::new(&inputs, &outputs, Some(DType::Bfloat16), true);
+            Arithmetic::AddTo.pytorch(&mut l);
+            let call = l.into_parts().0.remove(0);
+            (call.outputs[0].dtype, call.outputs[0].place.clone())
+        };
+        let (half, single) = (DType::Bfloat16, DType::Float32);
+        assert_eq!(lower(half, single), (OutDtype::Like(0), Place::InPlace(0)));
+        assert_eq!(lower(half, half), (OutDtype::Promoted, Place::Pointwise));
+        assert_eq!(lower(single, half), (OutDtype::Promoted, Place::Pointwise));
     }
 
     #[test]
