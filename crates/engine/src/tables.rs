@@ -5,6 +5,8 @@
 //! - A row on top of the logits of a layer without a bias: a layer's own bias has one axis; a row `[1, classes]` is a
 //!   buffer (`final_logits_bias`, transformers: BART, Marian, Pegasus).
 //! - One number that an embedding is multiplied with: a buffer (`embed_scale`, transformers: Gemma).
+//! - A square of which the complement `1 - mask` is taken: a causal mask, a buffer
+//!   (transformers, modeling_openai.py: `w = w * b + -1e4 * (1 - b)`).
 //! - Positions added to what overlapping one-dimensional convolutions made: sinusoids, which are stored as a parameter
 //!   without a gradient (transformers, modeling_whisper.py: `self.embed_positions.requires_grad_(False)`). Patches do not
 //!   overlap, and learn theirs.
@@ -15,7 +17,7 @@
 
 use crate::parameters::Stored;
 use memfit_graph::ops::conv::Conv;
-use memfit_graph::{Dim, Graph, Inferred, Node, TensorId, is_exporter_name};
+use memfit_graph::{Dim, Graph, Inferred, Node, Shape, TensorId, is_exporter_name};
 
 /// The widest row of coordinates.
 const COORDINATES: u64 = 4;
@@ -79,6 +81,15 @@ impl Walk<'_> {
                 self.table[y] = self.table[x].map(|(at, _)| (at, true));
                 self.embedded[y] =
                     self.table[x].is_some() && input(1).is_some_and(|i| self.table[i.index()].is_none());
+            }
+            "Sub" => {
+                let complement = input(1).and_then(|t| self.table[t.index()]).map(|(at, _)| at);
+                let is_one = self.inferred.value(first).and_then(|v| v.single()?.as_f64()) == Some(1.0);
+                if let Some(at) = complement
+                    .filter(|at| is_one && self.graph.tensors[*at].declared.shape().is_some_and(is_square))
+                {
+                    self.change(at, Stored::Parameter, Stored::Buffer);
+                }
             }
             "Linear" | "MatMul" | "Gemm" => {
                 self.unbiased[y] = input(2).is_none();
@@ -182,11 +193,21 @@ impl Walk<'_> {
     }
 }
 
+/// Whether a shape is that of one matrix with as many rows as columns, as causal masks are stored.
+pub(crate) fn is_square(shape: &Shape) -> bool {
+    match shape.dims() {
+        [outer @ .., rows, columns] => {
+            rows == columns && rows.known() > Some(1) && outer.iter().all(|d| d.known() == Some(1))
+        }
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::parameters::{by_use, classify};
-    use memfit_graph::{Attribute, Attributes, Binding, DType, Role, Shape, Type, infer};
+    use memfit_graph::{Attribute, Attributes, Binding, DType, Role, Type, infer};
 
     fn float(g: &mut Graph, name: &str, shape: &[u64], role: Role) -> TensorId {
         let id = g.add_tensor(name, Type::tensor(DType::Float32, Shape::from(shape)), role);
@@ -209,6 +230,21 @@ mod tests {
             let weight = float(&mut g, "attn.mlp.weight", &[columns, 16], Role::Initializer);
             g.push("MatMul", Attributes::default(), &[table, weight], "y").unwrap();
             assert_eq!(kind(&g, table), expected);
+        }
+    }
+
+    #[test]
+    fn a_square_with_its_complement_is_a_mask() {
+        for (shape, one, expected) in [
+            ([1, 1, 8, 8], 1.0, Stored::Buffer),
+            ([1, 1, 1, 8], 1.0, Stored::Parameter),
+            ([1, 1, 8, 8], 2.0, Stored::Parameter),
+        ] {
+            let mut g = Graph::default();
+            let mask = float(&mut g, "attn.bias", &shape, Role::Initializer);
+            let one = g.add_constant("one", memfit_graph::Value::scalar(DType::Float32, one));
+            g.push("Sub", Attributes::default(), &[one, mask], "y").unwrap();
+            assert_eq!(kind(&g, mask), expected);
         }
     }
 

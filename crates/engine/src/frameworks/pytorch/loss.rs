@@ -6,11 +6,12 @@
 
 use super::strides::Dims;
 use super::tape::{Tape, TensorRef};
+use crate::tables::is_square;
 use crate::{Loss, Structure};
 use memfit_graph::ops::scaled_dot_product::ScaledDotProductAttention;
 use memfit_graph::ops::transpose::Transpose;
 use memfit_graph::{
-    Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Role, Saved, Shape, Tensor, TensorId, View,
+    Autocast, Call, DType, Grad, Graph, Operand, OutDtype, Place, Role, Saved, Tensor, TensorId, View,
     elements,
 };
 use smallvec::smallvec;
@@ -135,15 +136,15 @@ pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
         let fused = n.op.downcast::<ScaledDotProductAttention>().is_some_and(|a| a.is_causal);
         fused || matches!(n.op.name(), "LessOrEqual" | "Trilu")
     });
+    // Truth values, or zeros and ones for all heads of all samples.
     let is_stored_mask = |tensor: &Tensor| {
-        let dims = tensor.declared.shape().and_then(Shape::known);
-        let is_square = dims.is_some_and(|dims| match &dims[..] {
-            [outer @ .., rows, columns] => rows == columns && *rows > 1 && outer.iter().all(|d| *d == 1),
-            _ => false,
+        let shape = tensor.declared.shape().filter(|shape| is_square(shape));
+        let is_mask = shape.is_some_and(|shape| match tensor.declared.dtype() {
+            Some(DType::Bool) => true,
+            Some(dtype) => dtype.is_float() && shape.rank() == 4,
+            None => false,
         });
-        matches!(tensor.role, Role::Initializer | Role::Constant)
-            && tensor.declared.dtype() == Some(DType::Bool)
-            && is_square
+        matches!(tensor.role, Role::Initializer | Role::Constant) && is_mask
     };
     let looks_back = looks_back || graph.tensors.iter().any(is_stored_mask);
     embedded == 1 && !graph.inputs.iter().any(is_signal) && looks_back
@@ -245,7 +246,7 @@ fn mean(tape: &mut Tape, output: TensorRef) -> TensorRef {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_graph::{Attribute, Attributes, Type};
+    use memfit_graph::{Attribute, Attributes, Shape, Type};
 
     #[test]
     fn the_outputs_shape_chooses_the_loss() {
@@ -262,20 +263,23 @@ mod tests {
 
     #[test]
     fn a_stored_mask_over_pairs_of_positions_looks_back() {
-        let model = |mask: &[u64]| {
+        let model = |mask: &[u64], dtype| {
             let mut graph = Graph::default();
             let mut add = |name: &str, shape: &[u64], dtype, role| {
                 graph.add_tensor(name, Type::tensor(dtype, Shape::from(shape)), role)
             };
             let ids = add("ids", &[2, 96], DType::Int64, Role::Input);
             let table = add("table", &[4000, 64], DType::Float32, Role::Initializer);
-            add("mask", mask, DType::Bool, Role::Initializer);
+            add("mask", mask, dtype, Role::Initializer);
             graph.inputs = vec![ids];
             graph.push("Gather", Attributes::default(), &[table, ids], "embedded").unwrap();
             is_causal_lm(&graph)
         };
-        assert!(model(&[1, 1, 96, 96]));
-        assert!(!model(&[1, 1, 1, 96]) && !model(&[4, 4, 96, 96]) && !model(&[1, 1]));
+        assert!(model(&[1, 1, 96, 96], DType::Bool) && model(&[96, 96], DType::Bool));
+        assert!(model(&[1, 1, 96, 96], DType::Float32) && !model(&[96, 96], DType::Float32));
+        for mask in [&[1, 1, 1, 96][..], &[4, 4, 96, 96], &[1, 1]] {
+            assert!(!model(mask, DType::Bool), "{mask:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! caller of a module holds the arguments until the call returns (`x = self.block(x)`), however deep inside they are read. A
 //! tensor that a `forward` uses several times has a local name there (`identity = x`), which goes when that `forward` returns.
 //! Which `forward` that is follows from the module paths of the nodes that read it; where a file has none, only uses count.
+//! So has one that waits while another module is called (`low = self.low(x); high = self.high(y); return low + high`), unless it is
+//! a sum that the next sum takes the name of (`out = out + branch(x)`).
 //! A loop that calls one module again and again binds the name of its result anew each time.
 
 use crate::order::sorted_by_key;
@@ -24,6 +26,7 @@ pub(crate) fn names(graph: &Graph) -> Vec<Name> {
         let (Some(producer), Some(last)) = (producers[id.index()], readers.last().copied()) else { continue };
         let scope = |n: NodeId| &*graph.nodes[n.index()].scope;
         let distinct = readers.windows(2).any(|w| w[0] != w[1]);
+        let mut waits = false;
         let held_by = if distinct {
             // What runs between two readers runs in the same `forward`, which tells a list of modules from a module.
             let mut common = scope(readers[0]);
@@ -40,14 +43,17 @@ pub(crate) fn names(graph: &Graph) -> Vec<Name> {
         } else {
             // The module that is called with it: one level below where it was made.
             let outer = common_scope(scope(producer), scope(last));
-            called(outer, scope(last))
+            let module = called(outer, scope(last));
+            let is_argument = !module.is_empty() && module != scope(last);
+            waits = !is_argument && !is_list(outer, module) && is_named(graph, outer, producer, last);
+            if waits { outer } else { module }
         };
         let is_item =
             || scope(producer).split('.').any(|part| part.starts_with(|c: char| c.is_ascii_digit()));
         if held_by.is_empty() && is_item() {
             continue;
         }
-        if !distinct && (held_by.is_empty() || held_by == scope(last)) {
+        if !distinct && !waits && (held_by.is_empty() || held_by == scope(last)) {
             continue;
         }
         let again = runs_again(graph, &consumers, producer).map_or(graph.nodes.len(), NodeId::index);
@@ -61,6 +67,23 @@ pub(crate) fn names(graph: &Graph) -> Vec<Name> {
         }
     }
     sorted_by_key(names, |name| name.until.into())
+}
+
+/// How many nodes after a tensor was made are looked at for a module that is called meanwhile.
+const LOOK_AHEAD: usize = 256;
+
+/// Whether a tensor that one node reads has a name in the `forward` of `outer`: another module is called between.
+fn is_named(graph: &Graph, outer: &str, producer: NodeId, reader: NodeId) -> bool {
+    let node = |id: NodeId| &graph.nodes[id.index()];
+    if [producer, reader].iter().all(|id| node(*id).op.name() == "Add") {
+        return false;
+    }
+    let own = [called(outer, &node(producer).scope), called(outer, &node(reader).scope)];
+    let is_own = |scope: &str| own.iter().any(|m| m.len() > outer.len() && is_within(scope, m));
+    let between = graph.nodes[producer.index()..reader.index()].iter().skip(1).take(LOOK_AHEAD);
+    between.map(|n| &*n.scope).any(|scope| {
+        scope.len() > outer.len() && is_within(scope, outer) && !is_list(outer, scope) && !is_own(scope)
+    })
 }
 
 /// The next node that runs the same operator with the same weight.
@@ -140,6 +163,30 @@ mod tests {
         let names = names(&g);
         assert!(names.contains(&Name { until: 3, tensor: a, rebound: None }));
         assert!(!names.iter().any(|name| name.tensor == b));
+    }
+
+    #[test]
+    fn what_waits_for_another_module_has_a_name_and_a_growing_sum_has_none() {
+        for (first, until) in [("Relu", Some(4)), ("Add", None)] {
+            let mut g = Graph::default();
+            let x = g.add_tensor("x", Type::Unknown, Role::Input);
+            let mut push = |op: &str, inputs: &[TensorId], scope: &str| {
+                let name = format!("{op}{}", g.tensors.len());
+                let out = g.push(op, Attributes::default(), inputs, &name).unwrap();
+                g.nodes.last_mut().unwrap().scope = scope.into();
+                out
+            };
+            let inputs = if first == "Add" { vec![x, x] } else { vec![x] };
+            let low = push(first, &inputs, "block.low");
+            let high = push("Relu", &[x], "block.high");
+            let sum = push("Add", &[low, high], "block");
+            let y = push("Relu", &[sum], "block.act");
+            push("Neg", &[y], "block");
+            push("Neg", &[y], "head");
+            let names = names(&g);
+            assert_eq!(names.iter().find(|name| name.tensor == low).map(|name| name.until), until);
+            assert!(!names.iter().any(|name| name.tensor == high));
+        }
     }
 
     #[test]
