@@ -33,6 +33,7 @@ mod split;
 #[cfg(test)]
 mod testing;
 mod tied;
+mod trainable;
 mod variance;
 mod weight_norm;
 
@@ -73,7 +74,7 @@ pub struct Applied {
 /// One thing that training has and the file does not show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// What it is: `folded-batchnorm`, `no-dropout`, `untied-embeddings`.
+    /// What it is: `folded-batchnorm`, `no-dropout`, `untied-embeddings`, `quantised-weights`, `nothing-trains`.
     pub kind: &'static str,
     /// What training would add, for the user to read.
     pub message: String,
@@ -136,6 +137,7 @@ pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> R
     report.findings.extend(batchnorm::restore(&mut rewriter, options));
     report.findings.extend(tied::tie(&mut rewriter, options));
     report.findings.extend(no_dropout);
+    report.findings.extend(trainable::find(&rewriter));
     parameters::name(&mut rewriter);
     rewriter.finish();
     report
