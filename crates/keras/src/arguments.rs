@@ -1,5 +1,8 @@
 //! The arguments of one layer call: tensors where Keras has tensors, JSON where it has numbers and flags.
 
+use crate::policy;
+use crate::spec::Spec;
+use memfit_graph::{DType, Dim, Shape};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -64,6 +67,21 @@ impl Argument {
         }
     }
 
+    /// The tensor that it is, one of the call's or one that the file holds with its elements. `weak` is the dtype of whole numbers,
+    /// which have none of their own.
+    pub fn spec(&self, inputs: &[Spec], weak: DType) -> Option<Spec> {
+        match self {
+            Argument::Tensor(i) => inputs.get(*i).cloned(),
+            Argument::List(list) => {
+                let mut spec = list.first()?.spec(inputs, weak)?;
+                spec.shape.insert(0, Dim::Known(list.len() as u64));
+                Some(spec)
+            }
+            Argument::Map(_) => None,
+            Argument::Json(value) => constant(value, weak),
+        }
+    }
+
     /// As a list of integers; one integer is a list of one.
     pub fn ints(&self) -> Option<Vec<i64>> {
         match self {
@@ -71,6 +89,33 @@ impl Argument {
             Argument::List(list) => list.iter().map(Argument::as_i64).collect(),
             other => other.as_i64().map(|n| vec![n]),
         }
+    }
+}
+
+/// What numbers, lists of them, and serialised arrays (`serialization_lib.py`: `__numpy__`, `__tensor__`) are as a tensor.
+fn constant(value: &Value, weak: DType) -> Option<Spec> {
+    match value {
+        Value::Number(n) if n.is_f64() && !weak.is_float() => {
+            Some(Spec::new(Shape::scalar(), DType::Float32))
+        }
+        Value::Number(_) => Some(Spec::new(Shape::scalar(), weak)),
+        Value::Bool(_) => Some(Spec::new(Shape::scalar(), DType::Bool)),
+        Value::Array(list) => {
+            let mut spec =
+                list.first().map_or(Some(Spec::new(Shape::scalar(), weak)), |v| constant(v, weak))?;
+            spec.shape.insert(0, Dim::Known(list.len() as u64));
+            Some(spec)
+        }
+        Value::Object(object) => {
+            let class = object.get("class_name").and_then(Value::as_str);
+            let config = class
+                .filter(|c| ["__numpy__", "__tensor__"].contains(c))
+                .and_then(|_| object.get("config"))?;
+            let spec = constant(config.get("value")?, weak)?;
+            let dtype = config.get("dtype").and_then(Value::as_str).and_then(policy::dtype);
+            Some(Spec { dtype: dtype.unwrap_or(spec.dtype), ..spec })
+        }
+        _ => None,
     }
 }
 
@@ -117,3 +162,26 @@ impl Arguments {
 
 /// What layers name the argument that they are called on.
 const MAIN: &[&str] = &["inputs", "sequences", "sequence", "query", "data", "x"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arrays_and_numbers_of_the_file_are_tensors_too() {
+        let of = |value: Value| {
+            let spec = Argument::Json(value).spec(&[], DType::Int32);
+            spec.map(|s| (s.shape.known().unwrap(), s.dtype))
+        };
+        let array =
+            json!({"class_name": "__numpy__", "config": {"value": [[1.0, 2.0, 3.0]], "dtype": "float16"}});
+        assert_eq!(of(array), Some((vec![1, 3], DType::Float16)));
+        assert_eq!(of(json!([0, 2])), Some((vec![2], DType::Int32)));
+        assert_eq!(of(json!(0.5)), Some((vec![], DType::Float32)));
+        assert_eq!(of(json!([])), Some((vec![0], DType::Int32)));
+        assert_eq!(of(json!("valid")), None);
+        let mixed = Argument::List(vec![Argument::Json(json!(2)), Argument::Json(json!(3))]);
+        assert_eq!(mixed.spec(&[], DType::Int64).unwrap().shape.known().unwrap(), [2]);
+    }
+}

@@ -90,7 +90,10 @@ impl Model {
         path: &str,
     ) -> Result<Model, Vec<Problem>> {
         let config = object.config;
-        let within = within && config.get("trainable").and_then(Value::as_bool).unwrap_or(true);
+        // Keras 3 sets a model's flag before it has its layers, so within another model the layers' own flags count
+        // (models/functional.py, `Functional.__init__`); Keras 2 gathers nothing from a model that is frozen.
+        let flagged = path.is_empty() || reader.keras == Keras::V2;
+        let within = within && (!flagged || config.get("trainable").and_then(Value::as_bool).unwrap_or(true));
         if config.get("input_layers").is_some() && config.get("layers").is_some() {
             return Functional::read(config, reader, within, path).map(Model::Functional);
         }

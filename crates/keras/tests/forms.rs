@@ -112,3 +112,20 @@ fn a_layer_that_stands_in_two_models_has_its_variables_once() {
     assert_eq!((model.graph.nodes.len(), parameters(&model.graph)), (2, 20));
     assert_eq!(&*model.graph.nodes[1].scope, "inner/d");
 }
+
+#[test]
+fn a_layer_of_a_frozen_model_may_train_in_keras_3_alone() {
+    let dense = |name: &str, trainable: bool| json!({"class_name": "Dense", "config": {"name": name, "units": 3, "trainable": trainable}});
+    let within =
+        json!({"name": "inner", "trainable": false, "layers": [dense("a", false), dense("b", true)]});
+    let inner = json!({"class_name": "Sequential", "config": within});
+    let model = |version: &str, trainable: bool| {
+        let input =
+            json!({"class_name": "InputLayer", "config": {"name": "x", "batch_input_shape": [null, 3]}});
+        let layers = json!({"name": "m", "trainable": trainable, "layers": [input, inner, dense("c", true)]});
+        read(json!({"class_name": "Sequential", "config": layers, "keras_version": version}))
+    };
+    assert_eq!(parameters(&model("3.15.0", true).graph), 24);
+    assert_eq!(parameters(&model("3.15.0", false).graph), 0);
+    assert_eq!(parameters(&model("2.15.0", true).graph), 12);
+}

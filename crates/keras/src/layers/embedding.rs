@@ -64,12 +64,10 @@ impl Embedding {
                         };
                         made.push(call.state(&format!("{name}_scale"), scale.clone()));
                         made.push(of(format!("{name}_zero"), scale, DType::Int8));
-                        let over = if by_row { columns } else { rows };
-                        made.push(of(
-                            if by_row { "g_idx".into() } else { format!("{name}_g_idx") },
-                            vec![over],
-                            DType::Float32,
-                        ));
+                        // The reverse has the same columns, so it has no groups of its own.
+                        if by_row {
+                            made.push(of("g_idx".into(), vec![columns], DType::Float32));
+                        }
                     }
                 }
                 made

@@ -4,7 +4,7 @@
 //! text_vectorization.py: the shapes that each `output_mode` gives. Their tables are no variables of the model.
 
 use super::LayerSpec;
-use crate::layer::{Call, Layer};
+use crate::layer::{Call, Keras, Layer};
 use crate::policy;
 use crate::reader::{Source, boxed};
 use crate::run::Run;
@@ -88,7 +88,11 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
 impl Layer for Encoding {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         let x = spec::input(inputs, 0)?;
-        let index = self.dtype.filter(|d| d.is_integer()).unwrap_or(DType::Int64);
+        let index = match self.class.as_str() {
+            // discretization.py, `output_dtype`, whatever the config says
+            "Discretization" if call.facts.keras == Keras::V3 => DType::Int32,
+            _ => self.dtype.filter(|d| d.is_integer()).unwrap_or(DType::Int64),
+        };
         if self.mode == Mode::Index {
             let dims: Vec<Dim> = match self.class.as_str() {
                 "TextVectorization" => {

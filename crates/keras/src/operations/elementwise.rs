@@ -12,8 +12,6 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
         &[
             "Absolute",
             "Celu",
-            "Clip",
-            "ClipByValue",
             "Conjugate",
             "Copy",
             "Elu",
@@ -25,41 +23,36 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
             "LeakyRelu",
             "LogSoftmax",
             "Negative",
-            "OnesLike",
             "Relu",
             "Relu6",
             "Round",
             "Selu",
             "Sign",
             "SoftShrink",
-            "Square",
             "StopGradient",
             "TanhShrink",
             "Threshold",
-            "ZerosLike",
             "Flip",
             "Fliplr",
             "Flipud",
             "Roll",
-            "Cumsum",
-            "Cumprod",
             "Tril",
             "Triu",
             "Sort",
             "NanToNum",
             "Abs",
             "Real",
-            "ConvertToTensor",
             "GaussianBlur",
             "BitwiseInvert",
             "BitwiseNot",
             "Conj",
             "Fabs",
-            "FullLike",
-            "EmptyLike",
-            "Nancumprod",
-            "Nancumsum",
+            "AssociativeScan",
+            "Gelu",
+            "Imag",
             "Polar",
+            "Sigmoid",
+            "Softmax",
             "Trunc",
         ],
         same,
@@ -83,7 +76,6 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
             "Exp2",
             "Expm1",
             "Floor",
-            "Gelu",
             "LayerNorm",
             "Log",
             "Log10",
@@ -94,11 +86,9 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
             "RMSNorm",
             "Reciprocal",
             "Rsqrt",
-            "Sigmoid",
             "Silu",
             "Sin",
             "Sinh",
-            "Softmax",
             "Softplus",
             "Softsign",
             "SparsePlus",
@@ -110,6 +100,7 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
             "Tanh",
             "Angle",
             "BatchNorm",
+            "Corrcoef",
             "Deg2rad",
             "I0",
             "Rad2deg",
@@ -121,13 +112,10 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
         &[
             "Add",
             "AddN",
-            "Arctan2",
             "Fmax",
             "Fmin",
             "Fmod",
             "FloorDivide",
-            "Hypot",
-            "Logaddexp",
             "Maximum",
             "Minimum",
             "Mod",
@@ -141,23 +129,35 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
             "BitwiseLeftShift",
             "BitwiseRightShift",
             "Gcd",
-            "Heaviside",
             "Lcm",
-            "Ldexp",
             "LeftShift",
-            "Logaddexp2",
-            "Nextafter",
             "RightShift",
         ],
         broadcast,
     ),
-    (&["Divide", "DivideNoNan", "TrueDivide"], divide),
+    (
+        &[
+            "Arctan2",
+            "Divide",
+            "DivideNoNan",
+            "Heaviside",
+            "Hypot",
+            "Ldexp",
+            "Logaddexp",
+            "Logaddexp2",
+            "Nextafter",
+            "TrueDivide",
+        ],
+        divide,
+    ),
+    (&["Clip", "ClipByValue", "Square"], number),
+    (&["Cumprod", "Cumsum", "Nancumprod", "Nancumsum"], running),
+    (&["ConvertToTensor", "EmptyLike", "FullLike", "OnesLike", "ZerosLike"], like),
     (
         &[
             "Equal",
             "Greater",
             "GreaterEqual",
-            "IsIn",
             "Isclose",
             "Less",
             "LessEqual",
@@ -168,7 +168,10 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
         ],
         compare,
     ),
-    (&["Isfinite", "Isinf", "Isnan", "Isneginf", "Isposinf", "Isreal", "LogicalNot", "Signbit"], truth),
+    (
+        &["IsIn", "Isfinite", "Isinf", "Isnan", "Isneginf", "Isposinf", "Isreal", "LogicalNot", "Signbit"],
+        truth,
+    ),
     (&["Cast", "SaturateCast"], cast),
     (&["Where"], choose),
 ];
@@ -191,6 +194,7 @@ pub(super) fn floating(dtype: DType) -> DType {
 fn together(call: &Call<'_>, inputs: &[Spec]) -> Result<Spec, OpError> {
     let mut shape = Shape::scalar();
     let mut dtype: Option<DType> = None;
+    let all = || call.arguments.positional.iter().chain(call.arguments.named.values());
     for (i, input) in inputs.iter().enumerate() {
         shape = shape.broadcast(&input.shape).ok_or_else(|| {
             OpError::input(
@@ -201,9 +205,16 @@ fn together(call: &Call<'_>, inputs: &[Spec]) -> Result<Spec, OpError> {
         })?;
         dtype = Some(dtype.map_or(input.dtype, |d| d.promote(input.dtype)));
     }
-    // A fraction makes a float of integers; it has no dtype of its own.
-    let all = call.arguments.positional.iter().chain(call.arguments.named.values());
-    let fraction = all.into_iter().any(|a| matches!(a, Argument::Json(v) if v.is_f64()));
+    // What the file holds with its elements: a number has no dtype of its own, but a fraction makes a float of integers.
+    let fraction = all().any(|a| matches!(a, Argument::Json(v) if v.is_f64()));
+    for constant in all().filter(|a| a.tensors().is_empty()) {
+        let weak = dtype.unwrap_or(DType::Int32);
+        let Some(constant) = constant.spec(&[], weak).filter(|c| c.rank() > 0) else { continue };
+        if let Some(both) = shape.broadcast(&constant.shape) {
+            shape = both;
+            dtype = Some(weak.promote(constant.dtype));
+        }
+    }
     let dtype = dtype.unwrap_or(call.compute());
     Ok(Spec::new(shape, if fraction { floating(dtype) } else { dtype }))
 }
@@ -225,6 +236,28 @@ fn truth(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, O
     Ok(vec![Spec { dtype: DType::Bool, ..operand(call, inputs)?.clone() }])
 }
 
+/// Truth values become numbers.
+fn number(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    Ok(vec![Spec { dtype: if x.dtype == DType::Bool { DType::Int32 } else { x.dtype }, ..x.clone() }])
+}
+
+/// Sums or products so far: along an axis, or of all elements in one row.
+fn running(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let flat = op.config.get("axis").is_some_and(serde_json::Value::is_null);
+    let y = if flat { x.with([crate::spec::product(x.dims())?]) } else { x.clone() };
+    let dtype = op.dtype().unwrap_or(x.dtype);
+    Ok(vec![Spec { dtype: if dtype == DType::Bool { DType::Int32 } else { dtype }, ..y }])
+}
+
+/// The same shape, in a dtype that may be given.
+fn like(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let named = call.arguments.named.get("dtype").and_then(|a| policy::dtype(a.as_str()?));
+    Ok(vec![Spec { dtype: named.or(op.dtype()).unwrap_or(x.dtype), ..x.clone() }])
+}
+
 fn cast(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
     // A layer's own dtype is in the config too, so the call's argument goes first.
@@ -237,5 +270,12 @@ fn cast(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, O
 fn choose(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let y = together(call, inputs)?;
     let values = inputs.iter().filter(|x| x.dtype != DType::Bool).map(|x| x.dtype);
-    Ok(vec![Spec { dtype: values.reduce(DType::promote).unwrap_or(y.dtype), ..y }])
+    let dtype = match values.reduce(DType::promote) {
+        Some(dtype) => dtype,
+        // Numbers alone are chosen from; they have no dtype of their own.
+        None => {
+            call.arguments.get(1, "x1").and_then(|a| a.spec(&[], DType::Int32)).map_or(y.dtype, |s| s.dtype)
+        }
+    };
+    Ok(vec![Spec { dtype, ..y }])
 }

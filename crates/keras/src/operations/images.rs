@@ -10,6 +10,7 @@ use memfit_graph::{Dim, OpError};
 pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["AffineTransform", "ElasticTransform", "HSVToRGB", "PerspectiveTransform", "RGBToHSV"], same),
     (&["RGBToGrayscale"], grayscale),
+    (&["SobelEdges"], edges),
     (&["CropImages"], crop),
     (&["PadImages"], pad),
 ];
@@ -31,6 +32,12 @@ fn grayscale(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spe
         DataFormat::ChannelsLast => width + 1,
     };
     Ok(vec![x.replaced(channels, Dim::Known(1))])
+}
+
+/// Both directions, in an axis of their own.
+fn edges(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    Ok(vec![x.with(x.dims().iter().cloned().chain([Dim::Known(2)]))])
 }
 
 fn crop(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {

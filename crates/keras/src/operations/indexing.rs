@@ -60,10 +60,17 @@ fn sliced(dim: &Dim, [start, stop, step]: [Option<i64>; 3]) -> Option<Dim> {
     let step = step.unwrap_or(1);
     let Some(n) = dim.known().and_then(|n| i64::try_from(n).ok()) else {
         // An open size stays only where everything is taken, but for some elements at its ends.
+        let at_most = |n: i64| Some(Dim::unknown(&format!("min({dim}, {n})"), u64::try_from(n).ok()));
         return match (start, stop, step) {
             (None | Some(0), None, 1 | -1) => Some(dim.clone()),
             (Some(start), None, 1) if start > 0 => Some(dim.offset(start.checked_neg()?)),
             (None | Some(0), Some(stop), 1) if stop < 0 => Some(dim.offset(stop)),
+            (None | Some(0), Some(stop), 1) => at_most(stop),
+            (Some(start), None, 1) => at_most(start.checked_neg()?),
+            (None | Some(0), None, step) if step != 0 => {
+                let step = step.unsigned_abs();
+                dim.offset(i64::try_from(step - 1).ok()?).div_floor(&Dim::Known(step))
+            }
             _ => None,
         };
     };
@@ -115,23 +122,27 @@ fn get_item(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec
 }
 
 fn take(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-    let (x, Some(axis)) = (operand(call, inputs)?, op.integer(call, 2, &["axis"])) else {
-        return Ok(Vec::new());
+    // TensorFlow's `gather` names its table.
+    let table = call.arguments.get(0, "x").or_else(|| call.arguments.named.get("params"));
+    let table = table.and_then(|a| a.spec(inputs, call.compute()));
+    let indices = op.parameter(call, 1, &["indices"]).and_then(|a| a.spec(inputs, DType::Int32));
+    let (Some(x), Some(indices)) = (table, indices) else { return Ok(Vec::new()) };
+    let axis = match op.integer(call, 2, &["axis"]) {
+        Some(axis) => axis,
+        None if !op.config.is_object() || op.config.get("function").is_some() => 0,
+        None => return Ok(vec![x.with(indices.dims().iter().cloned())]),
     };
     let axis = x.axis(axis)?;
-    let middle: Vec<Dim> = match op.parameter(call, 1, &["indices"]) {
-        Some(Argument::Tensor(i)) => spec::input(inputs, i)?.dims().to_vec(),
-        Some(Argument::Json(value)) if value.is_i64() => Vec::new(),
-        _ => return Ok(Vec::new()),
-    };
+    let middle = indices.dims();
     let (before, after) = (x.dims()[..axis].iter(), x.dims()[axis + 1..].iter());
-    Ok(vec![x.with(before.chain(&middle).chain(after).cloned())])
+    Ok(vec![x.with(before.chain(middle).chain(after).cloned())])
 }
 
 /// The shape of the indices (numpy.py, `TakeAlongAxis`).
-fn take_along(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-    let x = operand(call, inputs)?;
-    Ok(inputs.get(1).map(|indices| x.with(indices.dims().iter().cloned())).into_iter().collect())
+fn take_along(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let both = op.operands(call, inputs, &["x", "indices"]);
+    let both = both.and_then(|both| <[Spec; 2]>::try_from(both).ok());
+    Ok(both.map(|[x, at]| x.with(at.dims().iter().cloned())).into_iter().collect())
 }
 
 /// The largest of the last axis, and where they were (math.py, `TopK`).
@@ -177,6 +188,7 @@ mod tests {
         assert_eq!(count(10, [Some(5), Some(2), None]), 0);
         assert_eq!(count(10, [Some(i64::MIN), Some(i64::MAX), Some(i64::MAX)]), 1);
         assert_eq!(sliced(&Dim::symbol("t"), [Some(1), None, None]).unwrap().to_string(), "(t - 1)");
-        assert!(sliced(&Dim::symbol("t"), [None, Some(4), None]).is_none());
+        assert_eq!(sliced(&Dim::symbol("t"), [None, Some(4), None]).unwrap().upper(), Some(4));
+        assert!(sliced(&Dim::symbol("t"), [Some(2), Some(4), None]).is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! One tensor from many, many from one.
 
 use super::{Operation, Rule, operand};
+use crate::arguments::Argument;
 use crate::layer::Call;
 use crate::layers::concatenate::joined;
 use crate::spec::{self, Spec};
@@ -9,19 +10,30 @@ use memfit_graph::{Dim, OpError};
 pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["Append"], append),
     (&["Concatenate"], concatenate),
+    (&["Dstack"], behind),
     (&["Hstack"], beside),
     (&["Vstack"], below),
-    (&["Split"], split),
+    (&["ArraySplit", "Dsplit", "Hsplit", "Split", "Vsplit"], split),
+    (&["Meshgrid"], meshgrid),
     (&["Stack"], stack),
     (&["Unstack"], unstack),
 ];
 
 fn concatenate(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-    Ok(vec![joined(inputs, op.integer(call, 1, &["axis"]).unwrap_or(0))?])
+    let axis = op.integer(call, 1, &["axis"]).unwrap_or(0);
+    // Arrays of the file stand among the tensors.
+    let weak = inputs.first().map_or(call.compute(), |x| x.dtype);
+    let parts: Option<Vec<Spec>> = match call.arguments.get(0, "xs") {
+        Some(Argument::List(list)) => list.iter().map(|a| a.spec(inputs, weak)).collect(),
+        _ => None,
+    };
+    Ok(vec![joined(parts.as_deref().unwrap_or(inputs), axis)?])
 }
 
 /// Along an axis, or all elements in one row.
 fn append(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let both = op.operands(call, inputs, &["x1", "x2"]);
+    let inputs = both.as_deref().unwrap_or(inputs);
     if let Some(axis) = op.integer(call, 2, &["axis"]) {
         return Ok(vec![joined(inputs, axis)?]);
     }
@@ -44,6 +56,28 @@ fn below(_: &Operation, _: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpEr
     Ok(vec![joined(&inputs.iter().map(row).collect::<Vec<_>>(), 0)?])
 }
 
+/// Along the third axis; a vector is a row, and a matrix one element deep.
+fn behind(_: &Operation, _: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let one = || Dim::Known(1);
+    let deep = |x: &Spec| match x.dims() {
+        [] => x.with([one(), one(), one()]),
+        [n] => x.with([one(), n.clone(), one()]),
+        [m, n] => x.with([m.clone(), n.clone(), one()]),
+        _ => x.clone(),
+    };
+    Ok(vec![joined(&inputs.iter().map(deep).collect::<Vec<_>>(), 2)?])
+}
+
+/// A grid over all vectors, once for each of them.
+fn meshgrid(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let mut dims = inputs.iter().map(|x| spec::product(x.dims())).collect::<Result<Vec<_>, _>>()?;
+    let rows_first = op.parameter(call, usize::MAX, &["indexing"]).is_some_and(|i| i.as_str() == Some("ij"));
+    if !rows_first && dims.len() > 1 {
+        dims.swap(0, 1);
+    }
+    Ok(inputs.iter().map(|x| x.with(dims.iter().cloned())).collect())
+}
+
 fn stack(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = spec::input(inputs, 0)?;
     let axis = op.integer(call, 1, &["axis"]).unwrap_or(0);
@@ -54,6 +88,7 @@ fn stack(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, 
         .ok_or_else(|| OpError::mismatch(format!("an axis below {rank}"), axis))?;
     let mut y = x.clone();
     y.shape.insert(at, Dim::Known(inputs.len() as u64));
+    y.dtype = inputs.iter().map(|x| x.dtype).fold(x.dtype, memfit_graph::DType::promote);
     Ok(vec![y])
 }
 
@@ -72,13 +107,24 @@ const MOST: u64 = 4096;
 /// Into as many parts, or at these positions; TensorFlow's function names the sizes of the parts.
 fn split(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
-    let axis = x.axis(op.integer(call, 2, &["axis"]).unwrap_or(0))?;
+    let axis = match op.class.as_str() {
+        "Vsplit" => 0,
+        "Hsplit" => i64::from(x.rank() > 1),
+        "Dsplit" => 2,
+        _ => op.integer(call, 2, &["axis"]).unwrap_or(0),
+    };
+    let axis = x.axis(axis)?;
     let dim = &x.dims()[axis];
     let parts = op.parameter(call, 1, &["indices_or_sections", "num_or_size_splits"]);
     let Some(parts) = parts else { return Ok(Vec::new()) };
     if let Some(count) = parts.as_i64() {
         let count = u64::try_from(count).ok().filter(|n| (1..=MOST).contains(n));
         let count = count.ok_or_else(|| OpError::mismatch(format!("1 to {MOST} parts"), "another number"))?;
+        if let (Some(total), "ArraySplit") = (dim.known(), op.class.as_str()) {
+            // The first parts are one larger where it does not come out even.
+            let size = |i| total / count + u64::from(i < total % count);
+            return Ok((0..count).map(|i| x.replaced(axis, Dim::Known(size(i)))).collect());
+        }
         let part = dim.div_exact(&Dim::Known(count));
         let part = part.ok_or_else(|| OpError::mismatch(format!("a size that {count} divides"), dim))?;
         return Ok(vec![x.replaced(axis, part); count as usize]);

@@ -65,11 +65,30 @@ const MOVES: &[(&str, &str)] = &[
     ("Triu", "MatrixBandPart"),
     ("Cumsum", "Cumsum"),
     ("CropImages", "StridedSlice"),
+    ("Diagonal", "MatrixDiagPartV3"),
+    ("Fliplr", "ReverseV2"),
+    ("Flipud", "ReverseV2"),
+    ("Rot90", "Transpose"),
+    ("Rearrange", "Transpose"),
+    ("Slice", "Slice"),
     ("DepthToSpace", "DepthToSpace"),
     ("PadImages", "Pad"),
     ("SpaceToDepth", "SpaceToDepth"),
     ("Take", "GatherV2"),
     ("TakeAlongAxis", "GatherNd"),
+];
+
+/// Operations of tensors that no gradient flows through (math_grad.py and array_grad.py have none, or zeros).
+const CONSTANT: &[&str] = &[
+    "EmptyLike",
+    "FullLike",
+    "Heaviside",
+    "MultiHot",
+    "Nextafter",
+    "OneHot",
+    "OnesLike",
+    "Trunc",
+    "ZerosLike",
 ];
 
 const COMPARISONS: &[&str] = &[
@@ -92,7 +111,8 @@ impl Operation {
     /// Writes the kernels, or the bound where the class has none here.
     pub(super) fn kernels(&self, run: &mut Run<'_, '_>) {
         let class = self.class.as_str();
-        if run.tensors() == 0 || run.out_dtype(0).is_integer() || COMPARISONS.contains(&class) {
+        let no_gradient = CONSTANT.contains(&class) || COMPARISONS.contains(&class);
+        if run.tensors() == 0 || run.out_dtype(0).is_integer() || no_gradient {
             return run.allocate("Compare");
         }
         let shape = run.out_shape(0).to_vec();
@@ -125,8 +145,8 @@ impl Operation {
                     None => run.not_modelled(),
                 };
             }
-            "Conv" | "DepthwiseConv" if run.tensors() == 2 => {
-                let kernel = run.x(1);
+            "Conv" | "DepthwiseConv" => {
+                let Some(kernel) = self.second(run) else { return run.not_modelled() };
                 let name = match (class, shape.len()) {
                     ("DepthwiseConv", _) => "DepthwiseConv2dNative",
                     (_, 5) => "Conv3D",
@@ -152,8 +172,8 @@ impl Operation {
                 }
                 return;
             }
-            "Matmul" | "Dot" | "Einsum" if run.tensors() == 2 => {
-                let other = run.x(1);
+            "Matmul" | "Dot" | "Einsum" if run.tensors() <= 2 => {
+                let Some(other) = self.second(run) else { return run.not_modelled() };
                 run.matmul(if shape.len() > 2 { "BatchMatMulV2" } else { "MatMul" }, x, other, &shape)
             }
             "Where" if run.tensors() == 3 => {
@@ -186,6 +206,9 @@ impl Operation {
                 (Some("Pow"), 1) => run.unary("Pow", x),
                 (Some(name), 1) => run.scaled(name, x),
                 _ => {
+                    if let Some(y) = self.composed(run, x) {
+                        return run.finish(y);
+                    }
                     let named = crate::activation::Activation::named(&snake(class));
                     if matches!(named, crate::activation::Activation::Other(_)) {
                         return run.not_modelled();

@@ -5,24 +5,31 @@
 //! `TensorFlowOpLayer`). An operation has no variables. Those whose shapes have a rule are in tables below, by the class that Keras 3
 //! gives them; of all others, what the file recorded where they are read is taken.
 
+mod composed;
+mod diagonal;
 mod elementwise;
 mod images;
 mod indexing;
 mod joining;
 mod kernels;
+mod linear;
+mod losses;
 mod names;
+mod placing;
 mod product;
 mod reduction;
 mod reshaping;
+mod signal;
 mod windows;
 
 use crate::arguments::Argument;
 use crate::layer::{Call, Layer};
+use crate::policy;
 use crate::reader::Source;
 use crate::run::Run;
 use crate::spatial::DataFormat;
 use crate::spec::{self, Spec};
-use memfit_graph::OpError;
+use memfit_graph::{DType, OpError};
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -41,13 +48,18 @@ pub struct Operation {
 }
 
 const TABLES: &[&[(&[&str], Rule)]] = &[
+    diagonal::RULES,
     elementwise::RULES,
     images::RULES,
     indexing::RULES,
     joining::RULES,
+    linear::RULES,
+    losses::RULES,
+    placing::RULES,
     product::RULES,
     reduction::RULES,
     reshaping::RULES,
+    signal::RULES,
     windows::RULES,
 ];
 
@@ -90,6 +102,19 @@ impl Operation {
         let named = || names.iter().find_map(|name| call.arguments.named.get(*name));
         let given = || named().or_else(|| call.arguments.positional.get(position)).filter(|a| !a.is_null());
         made.map(|v| Argument::Json(v.clone())).or_else(|| given().cloned())
+    }
+
+    /// What it is called on, by position or name: tensors of the call, and numbers and arrays that the file holds. The numbers take
+    /// the dtype of the tensors. None where one of them is neither.
+    fn operands(&self, call: &Call<'_>, inputs: &[Spec], names: &[&str]) -> Option<Vec<Spec>> {
+        let weak = inputs.iter().map(|s| s.dtype).reduce(DType::promote).unwrap_or(call.compute());
+        let at = |(i, name): (usize, &&str)| call.arguments.get(i, name)?.spec(inputs, weak);
+        names.iter().enumerate().map(at).collect()
+    }
+
+    /// The dtype that the config names.
+    fn dtype(&self) -> Option<DType> {
+        policy::dtype(self.config.get("dtype")?.as_str()?)
     }
 
     /// A whole number.

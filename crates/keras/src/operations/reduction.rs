@@ -7,7 +7,8 @@ use crate::spec::Spec;
 use memfit_graph::{DType, Dim, OpError};
 
 pub(super) const RULES: &[(&[&str], Rule)] = &[
-    (&["Amax", "Amin", "Max", "Min", "Prod", "Ptp", "Sum", "Nanmax", "Nanmin", "Nanprod", "Nansum"], same),
+    (&["Amax", "Amin", "Max", "Min", "Ptp", "Nanmax", "Nanmin"], same),
+    (&["Nanprod", "Nansum", "Prod", "Sum"], sum),
     (
         &[
             "Average",
@@ -28,10 +29,23 @@ pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["All", "Any"], truth),
     (&["Argmax", "Argmin", "CountNonzero", "Nanargmax", "Nanargmin"], index),
     (&["Moments"], moments),
+    (&["Nanpercentile", "Nanquantile", "Percentile", "Quantile"], quantile),
+    (&["Trapezoid"], trapezoid),
 ];
 
 fn reduced(op: &Operation, call: &Call<'_>, x: &Spec, keeps: bool) -> Result<Vec<Dim>, OpError> {
-    let axes = match op.integers(call, 1, &["axis", "axes"]) {
+    over(op, call, x, op.integers(call, 1, &["axis", "axes"]), keeps)
+}
+
+/// The dims without these axes, or with one element along each.
+fn over(
+    op: &Operation,
+    call: &Call<'_>,
+    x: &Spec,
+    axes: Option<Vec<i64>>,
+    keeps: bool,
+) -> Result<Vec<Dim>, OpError> {
+    let axes = match axes {
         Some(axes) => axes_of(x, &axes)?,
         None => (0..x.rank()).collect(),
     };
@@ -48,6 +62,39 @@ fn reduced(op: &Operation, call: &Call<'_>, x: &Spec, keeps: bool) -> Result<Vec
 fn same(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
     Ok(vec![x.with(reduced(op, call, x, false)?)])
+}
+
+/// The dtype of a sum: small whole numbers become `int32` or `uint32` (keras/src/ops/numpy.py, `Sum`).
+pub(super) fn summed(dtype: DType) -> DType {
+    match dtype {
+        DType::Bool | DType::Int8 | DType::Int16 => DType::Int32,
+        DType::Uint8 | DType::Uint16 => DType::Uint32,
+        other => other,
+    }
+}
+
+fn sum(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    Ok(vec![Spec { dtype: op.dtype().unwrap_or(summed(x.dtype)), ..x.with(reduced(op, call, x, false)?) }])
+}
+
+/// For a list of them an axis more, in front.
+fn quantile(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let Some([x, q]) =
+        op.operands(call, inputs, &["x", "q"]).and_then(|both| <[Spec; 2]>::try_from(both).ok())
+    else {
+        return Ok(Vec::new());
+    };
+    let axes = op.integers(call, usize::MAX, &["axis"]);
+    let dims = q.dims().iter().cloned().chain(over(op, call, &x, axes, false)?);
+    Ok(vec![Spec { dtype: floating(x.dtype), ..x.with(dims) }])
+}
+
+/// An integral along one axis.
+fn trapezoid(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let axes = vec![op.integer(call, usize::MAX, &["axis"]).unwrap_or(-1)];
+    Ok(vec![Spec { dtype: floating(x.dtype), ..x.with(over(op, call, x, Some(axes), false)?) }])
 }
 
 fn float(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {

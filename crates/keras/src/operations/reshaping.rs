@@ -6,20 +6,26 @@ use crate::layer::Call;
 use crate::layers::reshape::reshaped;
 use crate::spec::{self, Spec};
 use memfit_graph::{Dim, OpError};
+use std::collections::BTreeMap;
 
 pub(super) const RULES: &[(&[&str], Rule)] = &[
     (&["BroadcastTo"], broadcast_to),
+    (&["Diff"], diff),
     (&["ExpandDims"], expand_dims),
     (&["Moveaxis"], moveaxis),
+    (&["Glu"], glu),
     (&["Pad"], pad),
     (&["Ravel"], ravel),
+    (&["Rearrange"], rearrange),
     (&["Repeat"], repeat),
     (&["Reshape"], reshape),
     (&["Resize"], resize),
+    (&["Rot90"], rot90),
     (&["Squeeze"], squeeze),
     (&["Swapaxes"], swapaxes),
     (&["Tile"], tile),
     (&["Transpose"], transpose),
+    (&["View"], view),
 ];
 
 fn reshape(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
@@ -120,10 +126,22 @@ fn tile(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, O
 
 fn repeat(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
-    let times = op.integer(call, 1, &["repeats"]).and_then(|n| u64::try_from(n).ok());
-    let (Some(times), Some(axis)) = (times, op.integer(call, 2, &["axis"])) else { return Ok(Vec::new()) };
-    let axis = x.axis(axis)?;
-    Ok(vec![x.replaced(axis, spec::product(&[x.dims()[axis].clone(), Dim::Known(times)])?)])
+    let times = op.integers(call, 1, &["repeats"]);
+    let times =
+        times.and_then(|r| r.into_iter().map(|n| u64::try_from(n).ok()).collect::<Option<Vec<u64>>>());
+    let Some(times) = times else { return Ok(Vec::new()) };
+    let repeated = |dim: &Dim| match times[..] {
+        [times] => spec::product(&[dim.clone(), Dim::Known(times)]),
+        // Each element as often as is said of it.
+        _ => times.iter().try_fold(Dim::Known(0), |sum, n| spec::sum(&sum, &Dim::Known(*n))),
+    };
+    match op.integer(call, 2, &["axis"]) {
+        Some(axis) => {
+            let axis = x.axis(axis)?;
+            Ok(vec![x.replaced(axis, repeated(&x.dims()[axis])?)])
+        }
+        None => Ok(vec![x.with([repeated(&spec::product(x.dims())?)?])]),
+    }
 }
 
 fn pad(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
@@ -133,17 +151,103 @@ fn pad(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, Op
             list.into_iter().map(Argument::Json).collect()
         }
         Some(Argument::List(list)) => list,
+        Some(number) if number.as_i64().is_some() => vec![number],
         _ => return Ok(Vec::new()),
     };
     let pairs: Option<Vec<Vec<i64>>> = widths.iter().map(Argument::ints).collect();
-    let Some(pairs) = pairs.filter(|p| p.len() == x.rank()) else { return Ok(Vec::new()) };
+    // One pair, or one number, stands for every axis.
+    let pairs = match pairs {
+        Some(pairs) if pairs.len() == 1 => vec![pairs[0].clone(); x.rank()],
+        Some(pairs) if pairs.len() == 2 && pairs.iter().all(|p| p.len() == 1) => {
+            vec![pairs.concat(); x.rank()]
+        }
+        Some(pairs) if pairs.len() == x.rank() => pairs,
+        _ => return Ok(Vec::new()),
+    };
     let dims = x.dims().iter().zip(pairs).map(|(d, pair)| match pair[..] {
         [begin, end] => {
             begin.checked_add(end).map(|n| d.offset(n)).ok_or_else(|| OpError::overflow("the padding"))
         }
+        [n] => n.checked_mul(2).map(|n| d.offset(n)).ok_or_else(|| OpError::overflow("the padding")),
         _ => Ok(d.clone()),
     });
     Ok(vec![x.with(dims.collect::<Result<Vec<_>, _>>()?)])
+}
+
+/// Differences of neighbours, `n` times over.
+fn diff(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let axis = x.axis(op.integer(call, 2, &["axis"]).unwrap_or(-1))?;
+    let fewer = op.integer(call, 1, &["n"]).unwrap_or(1).checked_neg().unwrap_or(0);
+    Ok(vec![x.replaced(axis, x.dims()[axis].offset(fewer))])
+}
+
+/// One half, times the sigmoid of the other.
+fn glu(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let axis = x.axis(op.integer(call, 1, &["axis"]).unwrap_or(-1))?;
+    let half = x.dims()[axis].div_exact(&Dim::Known(2));
+    Ok(half.map(|half| x.replaced(axis, half)).into_iter().collect())
+}
+
+/// The axes of one side of a pattern, each a list of names: `b (h w) c`.
+fn axes_of_pattern(side: &str) -> Vec<Vec<&str>> {
+    let mut axes = Vec::new();
+    for (i, part) in side.split(['(', ')']).enumerate() {
+        let names = part.split_whitespace();
+        // What stands between brackets is one axis.
+        if i % 2 == 1 { axes.push(names.collect()) } else { axes.extend(names.map(|n| vec![n])) }
+    }
+    axes
+}
+
+/// Axes named, split, merged and put in another order (keras/src/ops/einops.py).
+fn rearrange(_: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let pattern =
+        call.arguments.get(1, "pattern").and_then(Argument::as_str).and_then(|p| p.split_once("->"));
+    let Some((from, to)) = pattern.map(|(from, to)| (axes_of_pattern(from), axes_of_pattern(to))) else {
+        return Ok(Vec::new());
+    };
+    if from.len() != x.rank() {
+        return Err(OpError::mismatch(format!("{} axes", from.len()), &x.shape));
+    }
+    let given = |name: &str| Some(Dim::Known(u64::try_from(call.arguments.named.get(name)?.as_i64()?).ok()?));
+    let mut sizes: BTreeMap<&str, Dim> = BTreeMap::new();
+    for (names, dim) in from.iter().zip(x.dims()) {
+        let known: Vec<Dim> = names.iter().filter_map(|n| given(n)).collect();
+        let rest = dim.div_exact(&spec::product(&known)?);
+        for name in names {
+            let Some(size) = given(name).or(rest.clone()) else { return Ok(Vec::new()) };
+            sizes.insert(name, size);
+        }
+    }
+    let dim = |names: &Vec<&str>| names.iter().map(|n| sizes.get(n).cloned()).collect::<Option<Vec<Dim>>>();
+    let Some(dims) = to.iter().map(dim).collect::<Option<Vec<_>>>() else { return Ok(Vec::new()) };
+    Ok(vec![x.with(dims.iter().map(|names| spec::product(names)).collect::<Result<Vec<_>, _>>()?)])
+}
+
+/// Turned by quarters: after an odd number of them the axes have changed places.
+fn rot90(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let axes = axes_of(x, &op.integers(call, 2, &["axes"]).unwrap_or_else(|| vec![0, 1]))?;
+    let mut dims = x.dims().to_vec();
+    if let ([a, b], true) = (&axes[..], op.integer(call, 1, &["k"]).unwrap_or(1) % 2 != 0) {
+        dims.swap(*a, *b);
+    }
+    Ok(vec![x.with(dims)])
+}
+
+/// The same bytes in another dtype.
+fn view(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    let x = operand(call, inputs)?;
+    let dtype = op.dtype().unwrap_or(x.dtype);
+    if dtype.bits() == x.dtype.bits() {
+        return Ok(vec![Spec { dtype, ..x.clone() }]);
+    }
+    let bits = spec::product(&[x.last()?.clone(), Dim::Known(x.dtype.bits())])?;
+    let last = bits.div_exact(&Dim::Known(dtype.bits()));
+    Ok(last.map(|n| Spec { dtype, ..x.replaced(x.rank() - 1, n) }).into_iter().collect())
 }
 
 /// An image of another size, channels last unless it says otherwise.

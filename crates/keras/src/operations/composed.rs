@@ -1,0 +1,144 @@
+//! The TensorFlow kernels of operations that are several of them.
+//!
+//! keras/src/backend/tensorflow/numpy.py, linalg.py, math.py and nn.py; keras/src/ops/nn.py (`_normalize`, `_layer_normalization`,
+//! `_rms_normalization`) and image.py (`_extract_patches`); tensorflow/python/ops/math_ops.py (`reduce_variance`, `reduce_logsumexp`).
+
+use super::Operation;
+use crate::run::Run;
+use memfit_graph::DType;
+use memfit_graph::elements;
+use memfit_graph::kernels::Wire;
+
+impl Operation {
+    /// The result for the first operand `x`, of an operation that is composed.
+    pub(super) fn composed(&self, run: &mut Run<'_, '_>, x: Wire) -> Option<Wire> {
+        let shape = run.out_shape(0).to_vec();
+        let y = match self.class.as_str() {
+            "Average" if run.tensors() == 1 => run.reduce("Mean", x, &shape),
+            "Var" | "Std" => {
+                let rows = self.rows(run, x);
+                let mean = run.reduce("Mean", x, &rows);
+                let difference = run.binary("Sub", x, mean);
+                let square = run.unary("Square", difference);
+                let variance = run.reduce("Mean", square, &shape);
+                if self.class == "Std" { run.unary("Sqrt", variance) } else { variance }
+            }
+            "Moments" => {
+                let (mean, variance) = run.moments(x, &shape);
+                run.bind(1, variance);
+                mean
+            }
+            "Norm" => {
+                let square = run.binary("Mul", x, x);
+                let sum = run.reduce("Sum", square, &shape);
+                run.unary("Sqrt", sum)
+            }
+            "Normalize" => {
+                let rows = self.rows(run, x);
+                let square = run.unary("Square", x);
+                let sum = run.reduce("Sum", square, &rows);
+                let inverse = run.unary("Rsqrt", sum);
+                let inverse = run.clip_side("Minimum", inverse);
+                run.binary("Mul", x, inverse)
+            }
+            "Logsumexp" => {
+                let rows = self.rows(run, x);
+                let most = run.reduce("Max", x, &rows);
+                let most = run.stop(most);
+                let difference = run.binary("Sub", x, most);
+                let exponent = run.unary("Exp", difference);
+                let sum = run.reduce("Sum", exponent, &shape);
+                let log = run.unary("Log", sum);
+                let most = run.view("Reshape", most, &shape);
+                run.binary("AddV2", log, most)
+            }
+            "Ptp" => {
+                let (most, least) = (run.reduce("Max", x, &shape), run.reduce("Min", x, &shape));
+                run.binary("Sub", most, least)
+            }
+            "LayerNorm" | "RMSNorm" => {
+                let rows = self.rows(run, x);
+                let given: Vec<Wire> = (1..run.tensors()).map(|i| run.x(i)).collect();
+                let is_rms = self.class == "RMSNorm";
+                run.in_f32(x, |flow, x| match is_rms {
+                    true => flow.rms_norm(x, &rows, given.first().copied()),
+                    false => flow.layer_norm(x, &rows, given.first().copied(), given.get(1).copied()),
+                })
+            }
+            "Diff" => {
+                let n =
+                    u64::try_from(self.integer(run.call, 1, &["n"]).unwrap_or(1)).ok().filter(|n| *n <= 8)?;
+                let axis = shape.iter().zip(run.shape(x)).position(|(a, b)| a != b)?;
+                (0..n).fold(x, |x, _| {
+                    let mut shorter = run.shape(x).to_vec();
+                    shorter[axis] = shorter[axis].saturating_sub(1);
+                    let [next, before] = [0, 1].map(|_| run.moved("StridedSlice", x, &shorter));
+                    run.binary("Sub", next, before)
+                })
+            }
+            "Outer" if run.tensors() == 2 => {
+                let other = run.x(1);
+                let column = run.view("Reshape", x, &[shape[0], 1]);
+                let row = run.view("Reshape", other, &[*shape.get(1)?]);
+                run.binary("Mul", column, row)
+            }
+            "Inner" | "Tensordot" => {
+                let other = self.second(run)?;
+                let (left, right) = (elements(run.shape(x)), elements(run.shape(other)));
+                // Rows times columns is what comes out; what both have more is summed over.
+                let squared = u128::from(left) * u128::from(right);
+                let inner = squared.checked_div(u128::from(elements(&shape)))?.isqrt();
+                let inner = u64::try_from(inner).ok().filter(|n| *n > 0)?;
+                let a = run.view("Reshape", x, &[left / inner, inner]);
+                let b = run.view("Reshape", other, &[inner, right / inner]);
+                let y = run.matmul("MatMul", a, b, &[left / inner, right / inner]);
+                run.view("Reshape", y, &shape)
+            }
+            "Logaddexp" if run.tensors() == 2 => {
+                let other = run.x(1);
+                let delta = run.binary("Sub", x, other);
+                let mask = run.test("IsNan", delta);
+                let sum = run.binary("AddV2", x, other);
+                let most = run.binary("Maximum", x, other);
+                let size = run.unary("Abs", delta);
+                let negative = run.unary("Neg", size);
+                let exponent = run.unary("Exp", negative);
+                let log = run.unary("Log1p", exponent);
+                let y = run.binary("AddV2", most, log);
+                run.choose(mask, sum, y)
+            }
+            // A convolution whose kernel is the identity.
+            "ExtractPatches" if shape.len() == 4 => {
+                let dtype = run.dtype(x);
+                let kernel = run.constant(&shape[3..], dtype);
+                run.convolution("Conv2D", x, kernel, &shape)
+            }
+            _ => return None,
+        };
+        Some(y)
+    }
+
+    /// The second operand: a tensor of the call, or an array that the file holds.
+    pub(super) fn second(&self, run: &mut Run<'_, '_>) -> Option<Wire> {
+        if run.tensors() == 2 {
+            return Some(run.x(1));
+        }
+        let call = run.call;
+        let second =
+            call.arguments.positional.iter().find(|a| a.tensors().is_empty() && a.as_str().is_none())?;
+        let spec = second.spec(&[], DType::Float32)?;
+        Some(run.constant(&spec.shape.known()?, spec.dtype))
+    }
+
+    /// The shape of `x` with one element along each of the axes that are reduced.
+    fn rows(&self, run: &Run<'_, '_>, x: Wire) -> Vec<u64> {
+        let mut rows = run.shape(x).to_vec();
+        let rank = rows.len() as i64;
+        let axes = self.integers(run.call, 1, &["axis", "axes"]).unwrap_or_else(|| (0..rank).collect());
+        for axis in axes {
+            let at = usize::try_from(if axis < 0 { axis.saturating_add(rank) } else { axis });
+            at.ok().and_then(|at| rows.get_mut(at)).into_iter().for_each(|d| *d = 1);
+        }
+        rows
+    }
+}
