@@ -153,8 +153,6 @@ fn initial(graph: &Graph, i: usize) -> Option<Stored> {
         (Some(1), true) if tensor.role == Role::Initializer && is_module_name(&tensor.name) => {
             Stored::Parameter
         }
-        // A variable that Keras keeps is none of the file's numbers: how many samples `adapt` saw.
-        (Some(1), false) if tensor.variable.is_some() => Stored::Buffer,
         (Some(1), _) if rank == 0 || tensor.role == Role::Constant || is_float => Stored::Number,
         (_, true) if tensor.role == Role::Initializer && !is_exporter_name(&tensor.name) => Stored::Parameter,
         _ => Stored::Buffer,

@@ -107,6 +107,24 @@ impl Operation {
                 let y = run.binary("AddV2", most, log);
                 run.choose(mask, sum, y)
             }
+            "Deg2rad" | "Rad2deg" => run.scaled("Mul", x),
+            "Log2" | "Log10" => {
+                let log = run.unary("Log", x);
+                run.scaled("RealDiv", log)
+            }
+            "Mod" if run.tensors() == 1 => run.shifted("FloorMod", x),
+            "Resize" => match self.parameter(run.call, 2, &["interpolation", "method"]) {
+                Some(given) if given.as_str() == Some("nearest") => {
+                    run.moved("ResizeNearestNeighbor", x, &shape)
+                }
+                Some(given) if given.as_str() == Some("bicubic") => run.resize("ResizeBicubic", x, &shape),
+                _ => run.resize("ResizeBilinear", x, &shape),
+            },
+            // Of one operand: its axes in another order, or some of them summed over.
+            "Einsum" if run.tensors() == 1 && shape.len() == run.shape(x).len() => {
+                run.moved("Transpose", x, &shape)
+            }
+            "Einsum" if run.tensors() == 1 => run.reduce("Sum", x, &shape),
             // A convolution whose kernel is the identity.
             "ExtractPatches" if shape.len() == 4 => {
                 let dtype = run.dtype(x);

@@ -81,6 +81,7 @@ const MOVES: &[(&str, &str)] = &[
 /// Operations of tensors that no gradient flows through (math_grad.py and array_grad.py have none, or zeros).
 const CONSTANT: &[&str] = &[
     "EmptyLike",
+    "FloorDivide",
     "FullLike",
     "Heaviside",
     "MultiHot",
@@ -154,7 +155,7 @@ impl Operation {
                 };
                 run.convolution(name, x, kernel, &shape)
             }
-            "Concatenate" | "Append" | "Hstack" | "Vstack" => {
+            "Concatenate" | "Append" | "Dstack" | "Hstack" | "Vstack" => {
                 let parts: Vec<Wire> = (0..run.tensors()).map(|i| run.x(i)).collect();
                 run.concat(&parts, &shape)
             }
@@ -162,7 +163,7 @@ impl Operation {
                 let parts: Vec<Wire> = (0..run.tensors()).map(|i| run.x(i)).collect();
                 run.concat(&parts, &shape)
             }
-            "Split" | "Unstack" => {
+            "ArraySplit" | "Dsplit" | "Hsplit" | "Split" | "Unstack" | "Vsplit" => {
                 let shapes: Vec<Vec<u64>> =
                     (0..run.output_count()).map(|j| run.out_shape(j).to_vec()).collect();
                 let first = run.split(x, &shapes);
@@ -173,7 +174,12 @@ impl Operation {
                 return;
             }
             "Matmul" | "Dot" | "Einsum" if run.tensors() <= 2 => {
-                let Some(other) = self.second(run) else { return run.not_modelled() };
+                let Some(other) = self.second(run) else {
+                    return match self.composed(run, x) {
+                        Some(y) => run.finish(y),
+                        None => run.not_modelled(),
+                    };
+                };
                 run.matmul(if shape.len() > 2 { "BatchMatMulV2" } else { "MatMul" }, x, other, &shape)
             }
             "Where" if run.tensors() == 3 => {

@@ -111,6 +111,6 @@ fn least_squares(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec
     else {
         return Ok(Vec::new());
     };
-    let unknowns = spec::input_from_rank(&[a.clone()], 0, 1)?.last()?.clone();
+    let unknowns = spec::input_from_rank(std::slice::from_ref(&a), 0, 1)?.last()?.clone();
     Ok(vec![a.with([unknowns].into_iter().chain(b.dims().iter().skip(1).cloned()))])
 }
