@@ -108,14 +108,8 @@ impl Layer for Conv {
             padded.get_mut(at).into_iter().for_each(|d| *d = d.saturating_add(reach));
             x = run.moved("Pad", x, &padded);
         }
-        let mut kernel = run.weight(0);
-        if self.lora_rank.is_some() {
-            let (a, b) =
-                (run.weight(run.weights().saturating_sub(2)), run.weight(run.weights().saturating_sub(1)));
-            let full = run.shape(kernel).to_vec();
-            let correction = run.matmul("MatMul", a, b, &full);
-            kernel = run.binary("AddV2", kernel, correction);
-        }
+        let kernel = run.weight(0);
+        let kernel = super::quantized::corrected(run, kernel, self.lora_rank);
         let name = if self.window.axes == 3 { "Conv3D" } else { "Conv2D" };
         let y = run.convolution(name, x, kernel, shape);
         self.window.finish(run, y, self.use_bias.then_some(1), &self.activation);

@@ -70,10 +70,11 @@ impl Layer for Dense {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() {
+        if run.call.facts.policy.quantization.is_some() {
             return run.not_modelled();
         }
         let (x, kernel) = (run.x(0), run.weight(0));
+        let kernel = super::quantized::corrected(run, kernel, self.lora_rank);
         let bias = self.use_bias.then(|| run.weight(1));
         let y = run.dense(x, kernel, bias);
         let y = run.activate(&self.activation, y);

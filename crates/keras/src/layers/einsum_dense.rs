@@ -160,12 +160,13 @@ impl Layer for EinsumDense {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() {
+        if run.call.facts.policy.quantization.is_some() {
             return run.not_modelled();
         }
         let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape(0));
+        let kernel = super::quantized::corrected(run, kernel, self.lora_rank);
         let mut y = run.project(x, kernel, shape);
-        if run.weights() > 1 {
+        if self.bias_axes.as_deref().is_some_and(|axes| !axes.is_empty()) {
             let bias = run.weight(1);
             y = run.binary("AddV2", y, bias);
         }

@@ -116,13 +116,15 @@ impl Layer for Embedding {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() {
+        if run.call.facts.policy.quantization.is_some() {
             return run.not_modelled();
         }
         let shape = run.out_shape(0);
         if run.call.arguments.flag("reverse") == Some(true) {
             let x = run.x(0);
             let table = run.weight(usize::from(self.untied));
+            let lora_rank = self.lora_rank.filter(|_| !self.untied);
+            let table = super::quantized::corrected(run, table, lora_rank);
             let rows = run.made(x).elements().checked_div(self.output_dim).unwrap_or(0);
             let flat = run.view("Reshape", x, &[rows, self.output_dim]);
             let product = run.matmul("MatMul", flat, table, &[rows, self.input_dim]);
@@ -131,7 +133,14 @@ impl Layer for Embedding {
         }
         // The table is read as it is kept, and what is taken from it is cast.
         let (table, tokens) = (run.raw_weight(0), run.raw(0));
-        let rows = run.lookup(table, tokens, shape);
+        let rows = match self.lora_rank {
+            // The corrected table is a tensor, whose gradient is a whole one.
+            Some(_) => {
+                let table = super::quantized::corrected(run, table, self.lora_rank);
+                run.moved("GatherV2", table, shape)
+            }
+            None => run.lookup(table, tokens, shape),
+        };
         let y = run.to_compute(rows);
         run.finish(y);
     }

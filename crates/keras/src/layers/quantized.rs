@@ -5,10 +5,23 @@
 
 use crate::layer::{Call, Weight};
 use crate::policy::Quantization;
+use crate::run::Run;
+use memfit_graph::kernels::Wire;
 use memfit_graph::{DType, OpError, Variable};
 
 /// The length of float8's histories (dtype_policy.py, `default_amax_history_length`).
 const AMAX_HISTORY: u64 = 1024;
+
+/// The matrix as a product reads it: with LoRA, the product of the last two variables is added to it (`kernel` of dense.py,
+/// einsum_dense.py and base_conv.py, `embeddings` of embedding.py). The factor of a default `lora_alpha` is one, which grappler drops.
+pub(super) fn corrected(run: &mut Run<'_, '_>, kernel: Wire, lora_rank: Option<u64>) -> Wire {
+    let (Some(_), Some(first)) = (lora_rank, run.weights().checked_sub(2)) else { return kernel };
+    let (a, b) = (run.weight(first), run.weight(first + 1));
+    let full = run.shape(kernel).to_vec();
+    let name = if run.shape(a).len() > 2 { "BatchMatMulV2" } else { "MatMul" };
+    let correction = run.matmul(name, a, b, &full);
+    run.binary("AddV2", kernel, correction)
+}
 
 /// A matrix with what belongs to it.
 pub(super) struct Projection {
