@@ -25,7 +25,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<Finding, Failure> {
 
 fn read(path: &Path) -> Result<Log, Failure> {
     if path.as_os_str() == "-" {
-        let read = memfit_explain::read(std::io::stdin().lock());
+        let read = memfit_explain::read(std::io::stdin());
         return read.map_err(|error| Failure::new("standard input", format!("cannot be read: {error}")));
     }
     let read = File::open(path).and_then(memfit_explain::read);

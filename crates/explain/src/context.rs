@@ -90,7 +90,7 @@ const REACH: usize = 40_000;
 /// Whether a traceback leads to what stands below `text`.
 pub(crate) fn is_traced(text: &[u8]) -> bool {
     let near = &text[text.len().saturating_sub(REACH)..];
-    memchr::memmem::rfind(near, TRACEBACK.as_bytes()).is_some()
+    memchr::memmem::find(near, TRACEBACK.as_bytes()).is_some()
 }
 
 /// A message that a logger wrote as a string of JSON, which holds the lines of a traceback.
@@ -210,11 +210,13 @@ impl Context {
     }
 }
 
+/// What a line after the failure that tells what the program was doing contains one of.
+pub(crate) const TELLING: [&str; 6] =
+    ["_function", "{{node ", "[[node ", "Operator: op_name", "load model", "loading model"];
+
 /// Whether a line after the failure tells what the program was doing.
 pub(crate) fn tells(line: &str) -> bool {
-    ["_function", "{{node ", "[[node ", "Operator: op_name", "load model", "loading model"]
-        .iter()
-        .any(|word| line.contains(word))
+    TELLING.iter().any(|word| line.contains(word))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! says that it does not know. [`model`] puts a failure beside an estimate of the model that ran.
 
 mod causes;
+mod chunks;
 mod context;
 mod course;
 mod decode;
@@ -15,6 +16,7 @@ mod message;
 pub mod model;
 mod pieces;
 mod scan;
+mod search;
 mod shapes;
 mod size;
 mod text;

@@ -168,10 +168,11 @@ impl Message {
 
     /// Whether the other says the same again, as ranks and retries do.
     pub(crate) fn repeats(&self, other: &Message) -> bool {
-        self.family == other.family
-            && self.kind == other.kind
-            && self.detail == other.detail
+        // What tells most apart comes first: a log may have many.
+        self.kind == other.kind
             && (self.requested.is_none() || other.requested.is_none() || self.requested == other.requested)
             && (self.shape.is_none() || other.shape.is_none() || self.shape == other.shape)
+            && self.family == other.family
+            && self.detail == other.detail
     }
 }

@@ -5,13 +5,13 @@
 
 use crate::context;
 use crate::families::{After, FAMILIES};
+use crate::search::Search;
 use crate::shapes::mixed;
-use aho_corasick::packed::Searcher;
-use aho_corasick::{AhoCorasick, Input, Match, MatchKind, Span};
 use memchr::memmem;
 use std::ops::BitOrAssign;
 
-/// Every needle of a family and every sign of a reading contains one of these.
+/// Every needle of a family and every sign of a reading contains one of these. The search looks for their first three bytes and reads
+/// on where it finds them, so a piece begins with three that are rare in logs: `unable to ` rather than `o mmap`.
 const PIECES: &[&str] = &[
     "mem",
     "MEM",
@@ -24,38 +24,36 @@ const PIECES: &[&str] = &[
     "XHAUSTED",
     "ExhaustedE",
     "_ALLOC",
-    "nable to alloc",
-    "led to alloc ",
+    "Unable to alloc",
+    "failed to alloc",
     "Created ",
     "Dst tensor",
     "bad_alloc",
-    "illed",
+    "kille",
+    "Kille",
     "signal 9",
     "SIGKILL",
-    "error 2",
-    "error (2)",
+    "A error",
+    "a runtime er",
     "CPUAlloc",
-    "to initialize",
+    "DNN fail",
     "NVML_SUCC",
-    "Of Mem",
-    "available RAM",
+    "e RAM",
     "OUT_OF",
-    "(2 vs. 0)",
-    "an engine",
-    "file </torch_",
+    "Success (2",
+    "unable to ",
     "'/torch_",
-    "o mmap",
-    "requested bytes",
+    "requested by",
     "Mem",
-    "ging file",
-    "buffer size",
-    "rror 137",
+    "paging f",
+    "Invalid buf",
+    "] Error",
     "xit",
-    "zero code",
+    "-zero",
     "SIGBUS",
     "Assertion `",
     "CuDNN lib",
-    "cublas runtime",
+    "cublas runt",
     "abruptly",
 ];
 
@@ -104,12 +102,6 @@ pub(crate) struct Pieces {
     around: Vec<Around>,
 }
 
-/// A search for pieces: with vector instructions, where the machine has them.
-enum Search {
-    Packed(Searcher),
-    Automaton(AhoCorasick),
-}
-
 impl Pieces {
     pub(crate) fn new() -> Pieces {
         let mut around: Vec<Around> = PIECES.iter().copied().map(Around::new).collect();
@@ -119,14 +111,7 @@ impl Pieces {
                 around.add(word, at, class, number);
             }
         }
-        let automaton = || AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(PIECES);
-        let search = match Searcher::new(PIECES) {
-            Some(packed) => Search::Packed(packed),
-            None => {
-                Search::Automaton(automaton().unwrap_or_else(|_| unreachable!("the pieces are constants")))
-            }
-        };
-        Pieces { search, around }
+        Pieces { search: Search::new(PIECES), around }
     }
 
     /// Where the next piece of a word that matters stands, from `at` on.
@@ -138,16 +123,6 @@ impl Pieces {
                 return Some(Hit { at: found.start(), class });
             }
             at = found.start() + 1;
-        }
-    }
-}
-
-impl Search {
-    fn find(&self, bytes: &[u8], from: usize) -> Option<Match> {
-        let span = Span::from(from..bytes.len());
-        match self {
-            Search::Packed(search) => search.find_in(bytes, span),
-            Search::Automaton(search) => search.find(Input::new(bytes).span(span)),
         }
     }
 }
@@ -251,8 +226,7 @@ mod tests {
     #[test]
     fn a_piece_is_found_where_it_is_part_of_a_word() {
         let packed = Pieces::new();
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(PIECES).unwrap();
-        let plain = Pieces { search: Search::Automaton(automaton), ..Pieces::new() };
+        let plain = Pieces { search: Search::automaton(PIECES), ..Pieces::new() };
         for pieces in [packed, plain] {
             let find = |line: &str| {
                 pieces.next(line.as_bytes(), 0).map(|hit| (line[hit.at..].to_owned(), hit.class))

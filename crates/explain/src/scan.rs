@@ -1,10 +1,10 @@
 //! Streams a log: finds the few lines that matter among gigabytes.
 //!
-//! A chunk is searched for words that messages have ([`crate::pieces`]); a line that holds one is read in full, and so are the lines
-//! that follow a failure, which explain it. What stands before a failure is looked up in the bytes still held. A line is what
-//! ends in a line feed or, as progress bars do, in a carriage return; only the former are counted.
+//! Each chunk ([`crate::chunks`]) is searched for words that messages have ([`crate::pieces`]); a line that holds one is read in
+//! full, and so are the lines that follow a failure, which explain it. What stands before a failure is looked up in the bytes
+//! still held. A line is what ends in a line feed or, as progress bars do, in a carriage return; only the former are counted.
 //!
-//! Memory is a chunk and what was found, whatever the log's size, and so is the work on what a log repeats: a line that says what many
+//! Memory is a few chunks and what was found, whatever the log's size, and so is the work on what a log repeats: a line that says what many
 //! before it said is counted; of a run that survives failure after failure the first failures and the last are kept, the last
 //! one of each chunk being found first and read then. A line longer than a chunk is read in parts.
 
@@ -12,19 +12,17 @@ mod episodes;
 mod part;
 
 use crate::Log;
+use crate::chunks::{self, Chunk};
+use crate::context;
 use crate::course::Words;
-use crate::decode::Text;
-use crate::families;
-use crate::line::{LINE, around, newlines};
-use crate::pieces::{Class, Pieces};
+use crate::families::{self, FAMILIES};
+use crate::line::{around, newlines};
+use crate::pieces::Class;
+use crate::search::Search;
 use crate::shapes::Shapes;
 use std::io::{self, Read};
 use std::sync::OnceLock;
 
-/// Bytes searched at once.
-const CHUNK: usize = 1 << 20;
-/// Bytes kept from before, to look back in.
-const BEHIND: usize = 1 << 16;
 /// Lines after a failure that may explain it: an allocator's dump has thousands, its summary stands at the end.
 const FOLLOWING: u64 = 20_000;
 /// Lines that are read in all because they follow a failure; after that many, only some after each.
@@ -56,39 +54,13 @@ const QUOTED: usize = 300;
 ///
 /// # Errors
 /// What the reader reports.
-pub fn read(reader: impl Read) -> io::Result<Log> {
-    let mut reader = Text::new(reader)?;
+pub fn read(reader: impl Read + Send) -> io::Result<Log> {
     let mut scan = Scan::new();
-    let (mut buffer, mut start, mut end) = (vec![0u8; BEHIND + CHUNK], 0usize, 0usize);
-    loop {
-        if buffer.len() - end < CHUNK / 2 {
-            let keep = start.saturating_sub(BEHIND);
-            buffer.copy_within(keep..end, 0);
-            (start, end) = (start - keep, end - keep);
-        }
-        let count = match reader.read(&mut buffer[end..]) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        let last = memchr::memrchr2(b'\n', b'\r', &buffer[end..end + count]).map(|at| end + at + 1);
-        end += count;
-        let whole = match (count, last) {
-            (0, _) => end,
-            (_, Some(last)) => last,
-            // One line fills all of it: most of that is read, the rest with what comes.
-            (_, None) if buffer.len() - end < CHUNK / 2 => end.saturating_sub(LINE).max(start),
-            (_, None) => continue,
-        };
-        scan.lines(&buffer[..end], start, whole);
-        start = whole;
-        if count == 0 {
-            return Ok(scan.finish());
-        }
-    }
+    chunks::each(reader, |chunk| scan.lines(chunk, chunk.from))?;
+    Ok(scan.finish())
 }
 
 struct Scan {
-    pieces: &'static Pieces,
     words: &'static Words,
     shapes: Shapes,
     log: Log,
@@ -126,10 +98,8 @@ struct Scan {
 
 impl Scan {
     fn new() -> Scan {
-        static PIECES: OnceLock<Pieces> = OnceLock::new();
         static WORDS: OnceLock<Words> = OnceLock::new();
         Scan {
-            pieces: PIECES.get_or_init(Pieces::new),
             words: WORDS.get_or_init(Words::new),
             shapes: Shapes::new(),
             log: Log::default(),
@@ -154,23 +124,24 @@ impl Scan {
         }
     }
 
-    /// Reads the lines of `bytes[from..to]`; what is before stays to look back in, and a line may go on after. [`Log::lines`]
+    /// Reads the lines of a chunk, from one on; what is before stays to look back in, and a line may go on after. [`Log::lines`]
     /// counts line ends meanwhile.
-    fn lines(&mut self, bytes: &[u8], from: usize, to: usize) {
+    fn lines(&mut self, chunk: &Chunk, from: usize) {
+        let (bytes, to) = (&chunk.bytes[..], chunk.to);
         let mut at = from;
         self.last = None;
         self.asked = 0;
-        let mut next = self.pieces.next(bytes, from);
+        let mut hits = &chunk.hits[chunk.hits.partition_point(|hit| hit.at < from)..];
         while at < to {
             let all = self.following > 0 || self.watches();
-            let hit = if all { Some(at) } else { next.map(|hit| hit.at) };
+            let hit = if all { Some(at) } else { hits.first().map(|hit| hit.at) };
             let Some(hit) = hit.filter(|hit| *hit < to) else { break };
             let (start, end) = around(bytes, at, hit);
             self.log.lines += newlines(&bytes[at..start]);
             let mut class = Class::default();
-            while let Some(hit) = next.filter(|hit| hit.at < end) {
+            while let Some((hit, rest)) = hits.split_first().filter(|(hit, _)| hit.at < end) {
                 class |= hit.class;
-                next = self.pieces.next(bytes, hit.at + 1);
+                hits = rest;
             }
             self.line(bytes, (start, end), class);
             at = match bytes.get(end) {
@@ -189,7 +160,7 @@ impl Scan {
         if let Some((at, lines)) = self.deferred.take() {
             self.log.lines = lines;
             self.resumes = true;
-            self.lines(bytes, at, to);
+            self.lines(chunk, at);
         }
     }
 
@@ -205,7 +176,8 @@ impl Scan {
         if self.following > 0
             && let Some(free) = families::dumped(line)
         {
-            for message in self.log.messages.iter_mut().rev().take(8) {
+            // JAX's allocator is asked for all of a program at once.
+            for message in self.log.messages.iter_mut().rev().take(8).filter(|m| m.family != "jax") {
                 message.largest_free = message.largest_free.max(free);
             }
             return;
@@ -223,7 +195,7 @@ impl Scan {
         self.followed += u64::from(following);
         if let Some(place) = place.filter(|_| class.families > 0) {
             self.message(bytes, (start, end), class, following, place);
-        } else if following || class.reading && self.wants_reading() {
+        } else if following && self.adds(line) || class.reading && self.wants_reading() {
             self.part(bytes, (start, end), class, following);
         }
     }
@@ -237,6 +209,19 @@ impl Scan {
         place
     }
 
+    /// Whether a line may add something to the messages before it: those that do have certain words, unless something stands within
+    /// the words.
+    fn adds(&self, line: &[u8]) -> bool {
+        static ADDING: OnceLock<Search> = OnceLock::new();
+        let adding = ADDING.get_or_init(|| {
+            let words = FAMILIES.iter().flat_map(|family| family.more).chain(&context::TELLING);
+            Search::new(&words.copied().collect::<Vec<_>>())
+        });
+        self.broken.as_ref().is_some_and(|(_, _, last)| self.log.lines < *last)
+            || adding.find(line, 0).is_some()
+            || memchr::memchr2(0x1b, 0x08, line).is_some()
+    }
+
     /// Whether this reading is one of those that are kept; of many, every second, fourth…
     fn wants_reading(&mut self) -> bool {
         self.seen_readings += 1;
@@ -248,6 +233,8 @@ impl Scan {
 mod tests {
     use super::*;
     use crate::Run;
+    use crate::chunks::{BEHIND, CHUNK};
+    use crate::line::LINE;
     use memfit_graph::Bytes;
 
     const FAILURE: &str =

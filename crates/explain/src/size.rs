@@ -3,6 +3,7 @@
 //! Every framework here counts 1024 to the unit, also where it writes `GB` (c10's `format_size`, ATen/mps `format_size`,
 //! TensorFlow's `strings::HumanReadableNumBytes`, the Linux kernel's `kB`).
 
+use crate::line::place;
 use memfit_graph::Bytes;
 
 /// The size at the beginning of `text`, after spaces.
@@ -33,17 +34,17 @@ pub(crate) fn count(text: &str) -> Option<Bytes> {
 
 /// The size that follows `key` in `text`.
 pub(crate) fn after(text: &str, key: &str) -> Option<Bytes> {
-    size(&text[text.find(key)? + key.len()..])
+    size(&text[place(text, key)? + key.len()..])
 }
 
 /// The plain count that follows `key` in `text`.
 pub(crate) fn count_after(text: &str, key: &str) -> Option<Bytes> {
-    count(&text[text.find(key)? + key.len()..])
+    count(&text[place(text, key)? + key.len()..])
 }
 
 /// The size that stands right before `key` in `text`.
 pub(crate) fn before(text: &str, key: &str) -> Option<Bytes> {
-    let head = text[..text.find(key)?].trim_end();
+    let head = text[..place(text, key)?].trim_end();
     let mut words = head.rsplitn(3, [' ', ';', '(']);
     let (unit, number) = (words.next()?, words.next().unwrap_or(""));
     size(unit).or_else(|| size(&format!("{number} {unit}")))

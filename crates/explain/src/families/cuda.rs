@@ -63,6 +63,7 @@ pub(super) const FAMILY: Family = Family {
     ],
     after: None,
     parse,
+    more: &[],
     follow: super::nothing,
     names: &["cuda"],
 };

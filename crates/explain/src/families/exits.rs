@@ -14,8 +14,14 @@ use crate::line::plain;
 use crate::message::{Kind, Message};
 use memchr::memmem;
 
-pub(super) const FAMILY: Family =
-    Family { needles: NEEDLES, after: Some(after_exit), parse, follow: super::nothing, names: &["host"] };
+pub(super) const FAMILY: Family = Family {
+    needles: NEEDLES,
+    after: Some(after_exit),
+    parse,
+    more: &[],
+    follow: super::nothing,
+    names: &["host"],
+};
 
 const NEEDLES: &[&str] = &["xit", "non-zero code"];
 

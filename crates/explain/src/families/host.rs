@@ -23,7 +23,8 @@
 //! | `One of the subprocesses has abruptly died`; `A process in the process pool was terminated abruptly` | datasets 2 to 4, py_utils.py; CPython 3, concurrent/futures/process.py |
 //! | `SIGKILL(-9)`; `memory allocation of N bytes failed` | joblib 0.12 to 1.4 (loky); Rust 1, library/std/src/alloc.rs |
 
-use super::{Family, has, is_talk};
+use super::{Family, is_talk};
+use crate::line::has;
 use crate::message::{Kind, Message};
 use crate::size::{after, count_after};
 use memfit_graph::Bytes;
@@ -81,6 +82,7 @@ pub(super) const FAMILY: Family = Family {
     ],
     after: None,
     parse,
+    more: &[],
     follow: super::nothing,
     names: &["host"],
 };

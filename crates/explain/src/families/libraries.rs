@@ -29,6 +29,7 @@ pub(super) const FAMILY: Family = Family {
     ],
     after: None,
     parse,
+    more: &["Memory usage: "],
     follow,
     names: &["library"],
 };

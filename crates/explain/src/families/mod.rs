@@ -11,6 +11,7 @@ mod pytorch;
 mod tensorflow;
 mod xla;
 
+use crate::line::{has, place};
 use crate::message::Message;
 pub(crate) use tensorflow::dumped;
 
@@ -25,6 +26,8 @@ pub(crate) struct Family {
     pub(crate) after: Option<After>,
     /// Reads a line.
     pub(crate) parse: fn(&str) -> Option<Message>,
+    /// What every later line that adds something to a message contains one of.
+    pub(crate) more: &'static [&'static str],
     /// Adds what a later line says to a message of this family.
     pub(crate) follow: fn(&mut Message, &str),
     /// The names under which its messages go.
@@ -56,11 +59,6 @@ pub(crate) fn follow(message: &mut Message, line: &str) {
     if let Some(family) = FAMILIES.iter().find(|f| f.names.contains(&message.family)) {
         (family.follow)(message, line);
     }
-}
-
-/// Whether a line has these words. The standard library looks for up to 32 bytes many at once, and prepares a search for more.
-fn has(line: &str, words: &str) -> bool {
-    words.get(..32).is_none_or(|start| line.contains(start)) && line.contains(words)
 }
 
 /// Adds nothing.
@@ -109,8 +107,8 @@ fn is_talk(line: &str) -> bool {
 
 /// The text between `open` and the next `close`.
 fn between<'a>(line: &'a str, open: &str, close: &str) -> Option<&'a str> {
-    let rest = &line[line.find(open)? + open.len()..];
-    rest.find(close).map(|end| &rest[..end])
+    let rest = &line[place(line, open)? + open.len()..];
+    place(rest, close).map(|end| &rest[..end])
 }
 
 /// Dims as `64,512,56,56`.

@@ -9,6 +9,7 @@
 //! | 2.1 | `… GPU 0 has a total capacity of N of which N is free. Including non-PyTorch memory, this process has N memory in use. …` |
 
 use super::{Family, is_talk};
+use crate::line::place;
 use crate::message::{ALLOCATOR, Kind, Message, Process};
 use crate::size::{after, before, size};
 use memfit_graph::Bytes;
@@ -28,6 +29,19 @@ pub(super) const FAMILY: Family = Family {
     ],
     after: None,
     parse,
+    more: &[
+        "total capac",
+        "of which",
+        "this process has",
+        "allowed; ",
+        "Of the allocated memory",
+        "is reserved by PyTorch but unallocated",
+        "Process ",
+        "Currently allocated",
+        "Requested",
+        "Device limit",
+        "Free (according to CUDA)",
+    ],
     follow,
     names: &["pytorch"],
 };
@@ -171,7 +185,7 @@ fn itself(m: &mut Message) {
 fn others(line: &str) -> Vec<Process> {
     let mut rest = line;
     let mut found = Vec::new();
-    while let Some(at) = rest.find("Process ") {
+    while let Some(at) = place(rest, "Process ") {
         rest = &rest[at + 8..];
         let pid: String = rest.chars().take_while(char::is_ascii_digit).collect();
         if let (Ok(pid), Some(bytes)) =

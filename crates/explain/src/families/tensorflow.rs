@@ -33,6 +33,16 @@ pub(super) const FAMILY: Family = Family {
     ],
     after: None,
     parse,
+    more: &[
+        "Limit:",
+        "InUse:",
+        "Total bytes in pool:",
+        "Free memory/Total memory:",
+        "{{node ",
+        "[[node ",
+        "[[Node: ",
+        "[Op:",
+    ],
     follow,
     names: &["tensorflow"],
 };

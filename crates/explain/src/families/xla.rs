@@ -19,6 +19,7 @@ pub(super) const FAMILY: Family = Family {
     ],
     after: None,
     parse,
+    more: &["total allocation:", "preallocated temp allocation:", "Operator: op_name", "Shape: "],
     follow,
     names: &["jax"],
 };
@@ -62,7 +63,6 @@ fn follow(m: &mut Message, line: &str) {
     let value = |key: &str| text.strip_prefix(key).and_then(size);
     m.in_use = m.in_use.or(value("total allocation:"));
     m.allocated = m.allocated.or(value("preallocated temp allocation:"));
-    m.largest_free = None;
     if m.node.is_none()
         && let Some(operator) = text.strip_prefix("Operator: op_name=\"")
     {

@@ -27,7 +27,13 @@ impl Scan {
         let another = self.went_on() && often.is_some_and(|known| known.failure);
         let counts = |known: &Shape| known.message.is_none() || known.episode == self.episode;
         if self.deferred.is_some() || another && self.is_late() {
-            self.defer(bytes, start, end, class, often.map(|known| known.failure));
+            let failure = match often {
+                Some(known) => known.failure,
+                None => self.fails(&bytes[start..end], class, place),
+            };
+            if failure {
+                self.defer(start);
+            }
         } else if let Some(known) = often.filter(counts).filter(|_| !another && !self.resumes) {
             if let Some(message) = known.message.and_then(|at| self.log.messages.get_mut(usize::from(at))) {
                 message.count += 1;
@@ -50,18 +56,22 @@ impl Scan {
         !self.resumes && (self.episode >= EPISODES || self.log.messages.len() > MESSAGES / 2)
     }
 
+    /// Whether a line is a failure. Its shape remembers that, but no message: one that says something is read when that counts.
+    fn fails(&mut self, line: &[u8], class: Class, place: usize) -> bool {
+        let message = families::parse(plain(line).trim(), class.families);
+        let shape = self.shapes.at(place);
+        shape.times = shape.times.saturating_add(1);
+        shape.failure = message.as_ref().is_some_and(|message| message.kind.is_failure());
+        (shape.message, shape.episode) = (message.map(|_| u16::MAX), u32::MAX);
+        shape.failure
+    }
+
     /// Remembers a failure instead of reading it, if it is the first of another episode.
-    fn defer(&mut self, bytes: &[u8], start: usize, end: usize, class: Class, known: Option<bool>) {
-        let failure = known.unwrap_or_else(|| {
-            let text = plain(&bytes[start..end]);
-            families::parse(text.trim(), class.families).is_some_and(|m| m.kind.is_failure())
-        });
-        if failure {
-            if self.went_on() {
-                self.deferred = Some((start, self.log.lines));
-            }
-            self.failed_again();
+    fn defer(&mut self, start: usize) {
+        if self.went_on() {
+            self.deferred = Some((start, self.log.lines));
         }
+        self.failed_again();
     }
 
     pub(super) fn failed_again(&mut self) {

@@ -1,10 +1,10 @@
 //! Reads in full the lines that matter: what a message says, what the lines after it add, and what stood before it.
 
 use super::{
-    BEHIND, BROKEN_OVER, FOLLOWED, FOLLOWING, FOLLOWING_LATE, MESSAGES, QUOTED, READINGS, REPETITIONS, Scan,
-    TELLING,
+    BROKEN_OVER, FOLLOWED, FOLLOWING, FOLLOWING_LATE, MESSAGES, QUOTED, READINGS, REPETITIONS, Scan, TELLING,
 };
 use crate::Log;
+use crate::chunks::BEHIND;
 use crate::context::{self, Context};
 use crate::families;
 use crate::line::{LINE, plain};
@@ -42,7 +42,6 @@ impl Scan {
             return None;
         };
         message.line = number;
-        message.text = line.chars().take(QUOTED).collect();
         let failure = message.kind.is_failure();
         if failure {
             let another = self.went_on() || self.resumes;
@@ -86,6 +85,7 @@ impl Scan {
             }
             None if messages.len() < MESSAGES => {
                 self.broken = Some((messages.len(), line.to_owned(), number + BROKEN_OVER));
+                message.text = line.chars().take(QUOTED).collect();
                 messages.push(message);
                 self.following = follow;
                 Some((messages.len() - 1, failure))
