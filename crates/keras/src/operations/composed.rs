@@ -7,7 +7,7 @@ use super::Operation;
 use crate::run::Run;
 use memfit_graph::DType;
 use memfit_graph::elements;
-use memfit_graph::kernels::Wire;
+use memfit_graph::kernels::{Flow, Wire};
 
 impl Operation {
     /// The result for the first operand `x`, of an operation that is composed.
@@ -15,13 +15,21 @@ impl Operation {
         let shape = run.out_shape(0).to_vec();
         let y = match self.class.as_str() {
             "Average" if run.tensors() == 1 => run.reduce("Mean", x, &shape),
+            // A variance of half precision computes in float32, a deviation does not (`var`, `std`).
             "Var" | "Std" => {
                 let rows = self.rows(run, x);
-                let mean = run.reduce("Mean", x, &rows);
-                let difference = run.binary("Sub", x, mean);
-                let square = run.unary("Square", difference);
-                let variance = run.reduce("Mean", square, &shape);
-                if self.class == "Std" { run.unary("Sqrt", variance) } else { variance }
+                let variance = |flow: &mut Flow, x: Wire| {
+                    let mean = flow.reduce("Mean", x, &rows);
+                    let difference = flow.binary("Sub", x, mean);
+                    let square = flow.unary("Square", difference);
+                    flow.reduce("Mean", square, &shape)
+                };
+                if self.class == "Var" {
+                    run.in_f32(x, variance)
+                } else {
+                    let variance = variance(run, x);
+                    run.unary("Sqrt", variance)
+                }
             }
             "Moments" => {
                 let (mean, variance) = run.moments(x, &shape);

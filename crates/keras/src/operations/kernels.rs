@@ -138,7 +138,11 @@ impl Operation {
                     "Prod" => "Prod",
                     _ => "Sum",
                 };
-                run.reduce(name, x, &shape)
+                match name {
+                    // `ops.mean` of half precision computes in float32.
+                    "Mean" => run.in_f32(x, |flow, x| flow.reduce(name, x, &shape)),
+                    _ => run.reduce(name, x, &shape),
+                }
             }
             "MaxPool" | "AveragePool" | "AdaptiveMaxPool" | "AdaptiveAveragePool" => {
                 return match super::windows::pooling(self, run.shape(x).len()) {
