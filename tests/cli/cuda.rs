@@ -124,6 +124,44 @@ fn steps_are_measured_beside_what_is_predicted() {
     assert_eq!(seen[3].1, (300 << 20) + reserved);
 }
 
+/// NVML is the driver's, but starts by itself: where it does not, nvidia-smi is asked, and where nobody answers, steps are measured all the
+/// same, without the highest figure that only somebody who looks in between can see.
+#[test]
+fn a_library_of_figures_that_does_not_start_costs_only_its_figure() {
+    let Some(folder) = driver() else { return };
+    let tools = folder.join("tools");
+    std::fs::create_dir_all(&tools).unwrap();
+    let moments = |path: &Path| {
+        let words = ["validate", LENET, "--backend", "cuda", "-b", "64", "--steps", "2", "--format", "json"];
+        let mut run = command(&words);
+        run.env("LD_LIBRARY_PATH", folder).env("CUDA_PATH", folder).env("FAKE_DRIVER", "no nvml");
+        run.env("FAKE_MEMORY", (8_u64 << 30).to_string()).env("PATH", path);
+        let run: Run = run.stdin(Stdio::null()).output().unwrap().into();
+        assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+        let record = run.json();
+        assert!(schema::of("measurement", &record).is_empty());
+        let seen = record["driver_view"].as_array().unwrap().iter();
+        seen.map(|s| (s["moment"].as_str().unwrap().to_owned(), s["device_bytes"].as_u64().unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let seen = moments(&tools);
+    assert_eq!(
+        seen.iter().map(|(m, _)| &**m).collect::<Vec<_>>(),
+        ["start", "first kernel", "model", "first step"]
+    );
+    // What nvidia-smi prints for a process that it knows by another number, and for the card.
+    let smi = tools.join("nvidia-smi");
+    std::fs::write(&smi, "#!/bin/sh\ncase $1 in *compute-apps*) echo '1, 7000' ;; *) echo 900 ;; esac\n")
+        .unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&smi, mode).unwrap();
+    let seen = moments(&tools);
+    std::fs::remove_file(&smi).unwrap();
+    let Some(("highest", bytes)) = seen.last().map(|(m, b)| (&**m, *b)) else { panic!("{seen:?}") };
+    // The card's less what it held before.
+    assert_eq!(bytes, (900 << 20) - seen[0].1, "{seen:?}");
+}
+
 #[test]
 fn running_out_of_memory_is_a_result() {
     let Some(folder) = driver() else { return };

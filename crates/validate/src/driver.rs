@@ -73,10 +73,14 @@ impl Sampler {
         let (shared, ending) = (highest.clone(), ends.clone());
         let thread = std::thread::spawn(move || {
             let view = View::open();
-            while !ending.load(Ordering::Relaxed) {
+            // Once at least, however short the steps are.
+            loop {
                 let others = || view.used().map(|now| now.saturating_sub(before));
                 let Some(seen) = view.of_process(process).or_else(others) else { return };
                 shared.fetch_max(seen.0, Ordering::Relaxed);
+                if ending.load(Ordering::Relaxed) {
+                    return;
+                }
                 std::thread::park_timeout(view.every());
             }
         });
