@@ -41,7 +41,7 @@ pub(crate) struct ValidateArgs {
     #[arg(long, value_name = "PATH", help_heading = "Steps")]
     pub(crate) python: Option<PathBuf>,
     /// Print the program that --runner torch or keras would run, and run nothing
-    #[arg(long, help_heading = "Steps")]
+    #[arg(long, help_heading = "Steps", conflicts_with_all = ["search", "suite"])]
     pub(crate) print_script: bool,
     /// How many steps; the last one is compared
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), value_name = "N", help_heading = "Steps")]
