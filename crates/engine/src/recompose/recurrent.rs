@@ -8,7 +8,7 @@
 use super::Pass;
 use super::rewriter::Rewriter;
 use memfit_graph::ops::rnn::Rnn;
-use memfit_graph::{NodeId, TensorId};
+use memfit_graph::{NodeId, TensorId, is_exporter_name};
 use std::sync::Arc;
 
 pub(super) const PASS: Pass = Pass { name: "recurrent layers", run };
@@ -40,10 +40,12 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
         rnn.own_weights = true;
     }
     let below = inputs.first().copied().flatten().and_then(|x| layer_below(rw, x, &rnn));
+    let below = below.and_then(|(lower, first)| Some((lower, first, states(rw, lower, &inputs)?)));
     let (op, inputs) = match below {
-        Some((lower, first)) => {
+        Some((lower, first, states)) => {
             let mut all = rw.node(lower).inputs.clone();
             all.resize(all.len().max(OWN_INPUTS), None);
+            all[5..7].copy_from_slice(&states);
             let weights = (1..4).chain(OWN_INPUTS..inputs.len());
             all.extend(weights.map(|i| inputs.get(i).copied().flatten()));
             let own_weights = first.own_weights || rnn.own_weights;
@@ -112,6 +114,55 @@ fn layer_below(rw: &Rewriter<'_>, x: TensorId, upper: &Rnn) -> Option<(NodeId, R
     None
 }
 
+/// The initial states that a layer and the one below it were given together: both cut from one tensor, or none. What two calls were
+/// given each for itself is no call's.
+fn states(rw: &Rewriter<'_>, lower: NodeId, upper: &[Option<TensorId>]) -> Option<[Option<TensorId>; 2]> {
+    let lower = &rw.node(lower).inputs;
+    let mut whole = [None; 2];
+    for (slot, whole) in [5, 6].into_iter().zip(&mut whole) {
+        let given = |inputs: &[Option<TensorId>]| inputs.get(slot).copied().flatten();
+        match (given(lower), given(upper)) {
+            (None, None) => {}
+            // Zeros that an exporter folded.
+            (Some(a), Some(b)) if folded_zeros(rw, a) && folded_zeros(rw, b) => {}
+            (Some(a), Some(b)) if a != b && cut_from(rw, a) == cut_from(rw, b) => {
+                *whole = Some(cut_from(rw, a))
+            }
+            _ => return None,
+        }
+    }
+    Some(whole)
+}
+
+/// Whether a state is (a part of) a constant that an exporter folded: zeros, as far as the file tells.
+fn folded_zeros(rw: &Rewriter<'_>, state: TensorId) -> bool {
+    let mut t = state;
+    for _ in 0..4 {
+        let Some(node) = rw.producer(t) else { break };
+        match (rw.node(node).op.name(), rw.input(node, 0)) {
+            ("Slice" | "Expand" | "Gather" | "Unsqueeze", Some(input)) => t = input,
+            _ => return false,
+        }
+    }
+    match rw.value(t).and_then(|value| value.floats()) {
+        Some(elements) => rw.is_stored(t) && elements.iter().all(|x| *x == 0.0),
+        None => rw.is_stored(t) && is_exporter_name(&rw.graph.tensor(t).name),
+    }
+}
+
+/// The tensor that a state is a part of.
+fn cut_from(rw: &Rewriter<'_>, state: TensorId) -> TensorId {
+    let mut t = state;
+    for _ in 0..4 {
+        let Some(node) = rw.producer(t) else { return t };
+        match (rw.node(node).op.name(), rw.input(node, 0)) {
+            ("Slice" | "Split" | "Gather" | "Unsqueeze", Some(input)) => t = input,
+            _ => return t,
+        }
+    }
+    t
+}
+
 /// Whether an initial state is (a part of) a constant that the exporter made for it.
 fn is_zeros(rw: &Rewriter<'_>, state: TensorId) -> bool {
     let mut t = state;
@@ -148,5 +199,34 @@ mod tests {
         let y = layer(&mut s, y, 4);
         assert_eq!(s.recompose(y), ["LSTM"]);
         assert_eq!(s.inputs_of(0), ["x", "w", "r", "w", "r"]);
+    }
+
+    #[test]
+    fn layers_share_the_states_that_they_are_cut_from_and_no_others() {
+        for shared in [true, false] {
+            let mut s = Sketch::default();
+            let x = s.input("x", &[10, 2, 4]);
+            let h = s.input("h", &[2, 2, 4]);
+            let other = s.input("other", &[1, 2, 4]);
+            let none = s.ints(&[]);
+            let layer = |s: &mut Sketch, x, state| {
+                let (w, r, b) =
+                    (s.weight("w", &[1, 16, 4]), s.weight("r", &[1, 16, 4]), s.weight("b", &[1, 32]));
+                let states = [x, w, r, b, none, state, state];
+                s.push_with("LSTM", Attributes::from([("hidden_size", Attribute::Int(4))]), &states)
+            };
+            let cut = |s: &mut Sketch, from: i64| {
+                let (start, end, axes) = (s.ints(&[from]), s.ints(&[from + 1]), s.ints(&[0]));
+                s.push("Slice", &[h, start, end, axes])
+            };
+            let first = cut(&mut s, 0);
+            let second = if shared { cut(&mut s, 1) } else { other };
+            let y = layer(&mut s, x, first);
+            let axes = s.ints(&[1]);
+            let y = s.push("Squeeze", &[y, axes]);
+            let y = layer(&mut s, y, second);
+            let calls = s.recompose(y).into_iter().filter(|name| *name == "LSTM").count();
+            assert_eq!(calls, if shared { 1 } else { 2 });
+        }
     }
 }

@@ -33,9 +33,6 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     if op.other_gates {
         return Err("gates other than the cell's own".into());
     }
-    if op.layers > 1 && [5, 6].into_iter().any(|i| l.id(i).is_some()) {
-        return Err("initial states of several layers".into());
-    }
     let x = l.input(0)?;
     let x = if op.batch_first { l.swap(x, 0, 1) } else { x };
     let [steps, batch, _] = l.shape(x)[..] else { return Err("not three axes".into()) };
@@ -70,8 +67,11 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             let initial = |l: &mut Lower<'_, '_>, i: usize| match l.optional(i)? {
                 None => Ok(l.full(Kind::Float, vec![batch, hidden], 0.0)),
                 Some(state) => {
-                    let axis = usize::from(op.batch_first);
-                    let own = l.narrow(state, axis, direction, direction + 1);
+                    let (axis, row) = (usize::from(op.batch_first), layer * directions + direction);
+                    if l.shape(state).get(axis) != Some(&(layers * directions)) {
+                        return Err("initial states of other layers".into());
+                    }
+                    let own = l.narrow(state, axis, row, row + 1);
                     Ok::<Slot, Refusal>(l.reshape(own, vec![batch, hidden]))
                 }
             };
