@@ -6,7 +6,7 @@
 use crate::ops::{Value, call};
 use crate::probe::probe;
 use burn_autodiff::Autodiff;
-use burn_backend::tensor::Device;
+use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{AutodiffBackend, Backend, DType, TensorData, TensorMetadata, get_device_settings};
 use memfit_engine::Phase;
 use memfit_engine::frameworks::burn::{Fill, Instr, Kind, Program, Slot, SourceKind};
@@ -117,7 +117,7 @@ impl<'p, B: Backend> Trainer<'p, B> {
         Ok(self.program.outputs.iter().filter_map(|slot| values.get(slot).cloned()).collect())
     }
 
-    /// One training step; `gradients` is shown each parameter's gradient before the update. Gives the loss.
+    /// One training step; `gradients` is shown each parameter's gradient before the update. Gives the last batch's loss.
     ///
     /// # Errors
     /// Where a function failed.
@@ -126,6 +126,54 @@ impl<'p, B: Backend> Trainer<'p, B> {
         watch: Watch<'_>,
         gradients: &mut dyn FnMut(Slot, &B::FloatTensorPrimitive),
     ) -> Result<Option<f64>, Stopped> {
+        let program = self.program;
+        let mut sums = BTreeMap::new();
+        let mut loss = None;
+        for batch in 0..program.batches() {
+            let Some((value, found)) = self.batch(watch)? else { return Ok(None) };
+            loss = value;
+            if batch == 0 {
+                sums = found;
+                continue;
+            }
+            // burn-optim's `GradientsAccumulator`: the sum so far takes the new ones, a parameter after the other.
+            for (slot, new) in found {
+                let sum = match sums.remove(&slot) {
+                    Some(sum) => B::float_add(sum, new),
+                    None => new,
+                };
+                sums.insert(slot, sum);
+                watch(Moment { phase: Phase::Backward, layer: 0 });
+            }
+        }
+        for update in &program.updates {
+            let Some(gradient) = sums.remove(&update.parameter) else { continue };
+            gradients(update.parameter, &gradient);
+            let mut own: BTreeMap<Slot, Value<B>> = BTreeMap::new();
+            own.insert(update.gradient, Value::Float(gradient));
+            for (old, _) in &update.replaced {
+                if let Some(value) = self.held.remove(old) {
+                    own.insert(*old, value);
+                }
+            }
+            let kept: Vec<Slot> = update.replaced.iter().map(|(_, new)| *new).collect();
+            let moved = Program::last_uses(&update.instrs, &kept);
+            let phase = Phase::OptimizerStep;
+            run(program, &update.instrs, &moved, &mut own, &self.device, phase, &mut |_, moment, value| {
+                watch(moment);
+                value
+            })?;
+            for (old, new) in &update.replaced {
+                if let Some(value) = own.remove(new) {
+                    self.held.insert(*old, value);
+                }
+            }
+        }
+        Ok(loss)
+    }
+
+    /// Forward and backward of one batch: the loss, and each parameter's gradient.
+    fn batch(&mut self, watch: Watch<'_>) -> Result<Option<Batch<B>>, Stopped> {
         let mut values: BTreeMap<Slot, Value<Autodiff<B>>> = BTreeMap::new();
         for source in self.program.sources.iter().filter(|s| !matches!(s.kind, SourceKind::State(_))) {
             let Some(value) = self.held.get(&source.slot) else { continue };
@@ -139,10 +187,6 @@ impl<'p, B: Backend> Trainer<'p, B> {
                 Value::Bool(t) => Value::Bool(t),
             };
             values.insert(source.slot, lifted);
-        }
-        // The lifted ones are the model's own now.
-        for parameter in self.program.parameters() {
-            self.held.remove(&parameter.slot);
         }
         let (program, device) = (self.program, &self.device);
         run(
@@ -171,39 +215,19 @@ impl<'p, B: Backend> Trainer<'p, B> {
         };
         let value = scalar::<B>(loss.primitive.clone());
         let mut grads = <Autodiff<B>>::backward(loss);
-        let moment = Moment { phase: Phase::OptimizerStep, layer: 0 };
+        let mut found = BTreeMap::new();
         for update in &program.updates {
-            let Some(Value::Float(parameter)) = values.remove(&update.parameter) else { continue };
-            let gradient = <Autodiff<B>>::grad_remove(&parameter, &mut grads);
-            let parameter = <Autodiff<B>>::inner(parameter);
-            let Some(gradient) = gradient else {
-                self.held.insert(update.parameter, Value::Float(parameter));
-                continue;
-            };
-            gradients(update.parameter, &gradient);
-            let mut own: BTreeMap<Slot, Value<B>> = BTreeMap::new();
-            own.insert(update.parameter, Value::Float(parameter));
-            own.insert(update.gradient, Value::Float(gradient));
-            for (old, _) in &update.replaced {
-                if let Some(state) = self.held.remove(old) {
-                    own.insert(*old, state);
-                }
-            }
-            let kept: Vec<Slot> = update.replaced.iter().map(|(_, new)| *new).collect();
-            let moved = Program::last_uses(&update.instrs, &kept);
-            run(program, &update.instrs, &moved, &mut own, device, moment.phase, &mut |_, moment, value| {
-                watch(moment);
-                value
-            })?;
-            for (old, new) in &update.replaced {
-                if let Some(value) = own.remove(new) {
-                    self.held.insert(*old, value);
-                }
+            let Some(Value::Float(parameter)) = values.get(&update.parameter) else { continue };
+            if let Some(gradient) = <Autodiff<B>>::grad_remove(parameter, &mut grads) {
+                found.insert(update.parameter, gradient);
             }
         }
-        Ok(value)
+        Ok(Some((value, found)))
     }
 }
+
+/// A batch's loss, and the gradients by parameter.
+type Batch<B> = (Option<f64>, BTreeMap<Slot, FloatTensor<B>>);
 
 type Seen<'a, B> = &'a mut dyn FnMut(u32, Moment, Value<B>) -> Value<B>;
 

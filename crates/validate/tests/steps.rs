@@ -28,8 +28,12 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Five steps, or fewer where `limit` or a Ctrl-C after step `end` ends them.
 fn steps(limit: Option<Bytes>, end: u32) -> Measurement {
+    steps_of(&plan(), limit, end)
+}
+
+fn steps_of(plan: &Plan, limit: Option<Bytes>, end: u32) -> Measurement {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (program, interrupted) = (lenet(&plan()).unwrap(), AtomicBool::new(false));
+    let (program, interrupted) = (lenet(plan).unwrap(), AtomicBool::new(false));
     let asked = Run { program: &program, steps: 5, interrupted: &interrupted, limit };
     let mut progress = |step: u32, _: Bytes| interrupted.store(step == end, Ordering::Relaxed);
     run(Backend::Cpu, asked, &mut progress)
@@ -51,13 +55,28 @@ fn more_than_is_allowed_is_out_of_memory_where_it_was_asked_for() {
     assert!(ended.message.contains("more than the 1 B that were allowed"), "{}", ended.message);
 }
 
+/// The gradients of one batch are there while the next goes forward, and their sum with its own takes no more. The processor also counts what
+/// is no tensor.
+#[test]
+fn batches_before_an_update_add_up_in_the_first_ones_gradients() {
+    let forward = |accumulate| {
+        let plan = Plan { accumulate, ..plan() };
+        let measured = steps_of(&plan, None, 2);
+        assert_eq!((measured.steps, measured.losses.len()), (2, 2));
+        (measured.phases[0], lenet(&plan).unwrap())
+    };
+    let [(one, program), (three, _)] = [1, 3].map(forward);
+    let gradients: usize = program.parameters().map(|p| program.ty(p.slot).elements() * 4).sum();
+    let more = three.0.saturating_sub(one.0) as f64 / gradients as f64;
+    assert!((0.8..1.1).contains(&more), "{more}");
+}
+
 #[test]
 fn what_of_a_plan_burn_does_not_run_is_refused_before_anything_is_made() {
     let plans = [
         ("--precision", Plan { precision: Precision::MixedBf16, ..plan() }),
         ("--precision", Plan { precision: Precision::Bf16, ..plan() }),
         ("--checkpoint", Plan { checkpoint: Checkpoint::Full, ..plan() }),
-        ("--accumulate", Plan { accumulate: 2, ..plan() }),
     ];
     for (flag, plan) in plans {
         let problems = lenet(&plan).unwrap_err();

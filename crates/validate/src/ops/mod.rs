@@ -138,7 +138,9 @@ pub fn call<B: Backend>(
         | Prim::MeanDim(_)
         | Prim::MaxDim(_)
         | Prim::MinDim(_)
-        | Prim::CumSum(_) => reduce::call(&instr.prim, &mut inputs),
+        | Prim::ArgMax(_)
+        | Prim::ArgMin(_)
+        | Prim::CumSum(_) => reduce::call(&instr.prim, &mut inputs, device),
         Prim::Reshape
         | Prim::Permute(_)
         | Prim::Expand

@@ -1,10 +1,15 @@
 //! Reductions.
 
 use super::{Inputs, Value};
-use burn_backend::Backend;
+use burn_backend::tensor::Device;
+use burn_backend::{Backend, get_device_settings};
 use memfit_engine::frameworks::burn::Prim;
 
-pub(super) fn call<B: Backend>(prim: &Prim, inputs: &mut Inputs<B>) -> Result<Value<B>, String> {
+pub(super) fn call<B: Backend>(
+    prim: &Prim,
+    inputs: &mut Inputs<B>,
+    device: &Device<B>,
+) -> Result<Value<B>, String> {
     let x = match inputs.next()? {
         Value::Int(t) => {
             return Ok(Value::Int(match prim {
@@ -12,11 +17,19 @@ pub(super) fn call<B: Backend>(prim: &Prim, inputs: &mut Inputs<B>) -> Result<Va
                 Prim::SumDim(axis) => B::int_sum_dim(t, *axis),
                 Prim::MaxDim(axis) => B::int_max_dim(t, *axis),
                 Prim::MinDim(axis) => B::int_min_dim(t, *axis),
+                Prim::ArgMax(axis) => B::int_argmax(t, *axis),
+                Prim::ArgMin(axis) => B::int_argmin(t, *axis),
                 Prim::CumSum(axis) => B::int_cumsum(t, *axis),
                 other => return Err(format!("{other:?} takes floats")),
             }));
         }
         value => value.float()?,
+    };
+    let places = get_device_settings::<B>(device).int_dtype;
+    let x = match prim {
+        Prim::ArgMax(axis) => return Ok(Value::Int(B::float_argmax(x, *axis, places))),
+        Prim::ArgMin(axis) => return Ok(Value::Int(B::float_argmin(x, *axis, places))),
+        _ => x,
     };
     Ok(Value::Float(match prim {
         Prim::Sum => B::float_sum(x),

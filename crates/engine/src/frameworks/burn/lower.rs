@@ -11,6 +11,8 @@ pub(super) struct Model<'a> {
     pub(super) graph: &'a Graph,
     pub(super) inferred: &'a Inferred,
     pub(super) kinds: Vec<Option<Stored>>,
+    /// What follows from a trained parameter.
+    pub(super) trained: Vec<bool>,
     /// Readers of each tensor.
     pub(super) consumers: Vec<Vec<NodeId>>,
     /// Whether the step trains.
@@ -56,8 +58,10 @@ impl<'m> Lower<'_, 'm> {
         self.id(i).map(|_| self.input(i)).transpose()
     }
 
+    /// The elements of input `i`, where they are known and stay.
     pub(super) fn value(&self, i: usize) -> Option<&'m Value> {
-        self.model.inferred.value(self.id(i)?)
+        let id = self.id(i).filter(|id| !self.model.trained[id.index()])?;
+        self.model.inferred.value(id)
     }
 
     pub(super) fn ints(&self, i: usize) -> Option<Vec<i64>> {

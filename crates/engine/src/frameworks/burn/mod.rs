@@ -38,20 +38,22 @@ use std::sync::Arc;
 /// All operators that have no rule here, and each node that one cannot be applied to.
 pub fn program(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Program, Vec<Problem>> {
     supported(plan)?;
+    let kinds = parameters::classify(graph, &parameters::by_use(graph), inferred, &plan.freeze);
+    let training = plan.mode == Mode::Train;
     let mut model = Model {
         graph,
         inferred,
-        kinds: parameters::classify(graph, &parameters::by_use(graph), inferred, &plan.freeze),
+        trained: if training { trained(graph, inferred, &kinds) } else { vec![false; graph.tensors.len()] },
+        kinds,
         consumers: graph.consumers(),
-        training: plan.mode == Mode::Train,
+        training,
         slots: vec![None; graph.tensors.len()],
     };
-    let mut program = Program::default();
+    let mut program = Program { accumulate: plan.accumulate, ..Program::default() };
     let inputs: Arc<str> = "(inputs)".into();
     program.layer(&inputs);
-    let live = live(graph, inferred);
     let mut problems = Vec::new();
-    for node in graph.nodes.iter().filter(|node| is_live(node, &live, inferred)) {
+    for node in live(&model) {
         let layer = program.layer(node.path());
         let calls = Calls { program: &mut program, layer };
         let result = match ops::find(node.op.name()) {
@@ -121,9 +123,6 @@ fn supported(plan: &Plan) -> Result<(), Vec<Problem>> {
     if plan.precision != Precision::Fp32 {
         refuse("--precision", "Burn's profile knows fp32 alone: Burn has no autocast");
     }
-    if plan.accumulate > 1 {
-        refuse("--accumulate", "Burn's profile knows one batch a step");
-    }
     if plan.ema || plan.master_weights || plan.keep_gradients {
         refuse("plan", "burn-optim keeps no averaged or master weights and drops gradients after a step");
     }
@@ -133,25 +132,38 @@ fn supported(plan: &Plan) -> Result<(), Vec<Problem>> {
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
-/// Which tensors the outputs follow from, constants that were folded left out.
-fn live(graph: &Graph, inferred: &Inferred) -> Vec<bool> {
-    let mut live = vec![false; graph.tensors.len()];
-    for id in &graph.outputs {
-        live[id.index()] = true;
-    }
-    for node in graph.nodes.iter().rev() {
-        if is_live(node, &live, inferred) {
-            for id in node.inputs.iter().flatten() {
-                live[id.index()] = true;
+/// Floats that follow from a trained parameter: they change from step to step, though the file knows their elements.
+fn trained(graph: &Graph, inferred: &Inferred, kinds: &[Option<Stored>]) -> Vec<bool> {
+    let mut trained: Vec<bool> = kinds.iter().map(|kind| *kind == Some(Stored::Parameter)).collect();
+    for node in &graph.nodes {
+        if node.inputs.iter().flatten().any(|id| trained[id.index()]) {
+            for id in node.outputs.iter().flatten().filter(|id| inferred.dtype(**id).is_float()) {
+                trained[id.index()] = true;
             }
         }
     }
-    live
+    trained
 }
 
-fn is_live(node: &Node, live: &[bool], inferred: &Inferred) -> bool {
-    let known = |id: &TensorId| inferred.value(*id).is_some_and(|v| v.floats().is_some());
-    node.outputs.iter().flatten().any(|id| live[id.index()] && !known(id))
+/// The nodes that the outputs follow from, constants that were folded left out.
+fn live<'g>(model: &Model<'g>) -> Vec<&'g Node> {
+    let graph = model.graph;
+    let mut needed = vec![false; graph.tensors.len()];
+    for id in &graph.outputs {
+        needed[id.index()] = true;
+    }
+    let folded = |id: &TensorId| {
+        !model.trained[id.index()] && model.inferred.value(*id).is_some_and(|v| v.floats().is_some())
+    };
+    let mut live = Vec::new();
+    for node in graph.nodes.iter().rev() {
+        if node.outputs.iter().flatten().any(|id| needed[id.index()] && !folded(id)) {
+            node.inputs.iter().flatten().for_each(|id| needed[id.index()] = true);
+            live.push(node);
+        }
+    }
+    live.reverse();
+    live
 }
 
 /// A step of Burn in the form that all profiles share.
@@ -281,6 +293,20 @@ mod tests {
             let held: Bytes = step.stored.iter().map(|s| s.bytes + s.optimizer_bytes).sum();
             assert_eq!(held, Bytes(copies * parameters));
         }
+    }
+
+    #[test]
+    fn a_second_batch_finds_the_gradients_of_the_first() {
+        let g = two_layers();
+        let inferred = infer(&g, &Binding::default()).unwrap();
+        let predicted = |accumulate| {
+            let program = program(&g, &inferred, &Plan { accumulate, ..plan("sgd") }).unwrap();
+            predict(&program, Backend::WGPU)
+        };
+        let [one, two, five] = [1, 2, 5].map(predicted);
+        let gradients = Bytes(4 * (8 * 16 + 16 + 16 * 2 + 2));
+        assert_eq!(two.phases[0], one.phases[0] + gradients);
+        assert_eq!((two.between, two.steady), (five.between, one.steady));
     }
 
     #[test]

@@ -159,6 +159,9 @@ pub enum Prim {
     MeanDim(usize),
     MaxDim(usize),
     MinDim(usize),
+    /// Where the largest is: integers, without a gradient.
+    ArgMax(usize),
+    ArgMin(usize),
     CumSum(usize),
     Reshape,
     Permute(Vec<usize>),
@@ -260,6 +263,8 @@ pub struct Program {
     pub loss: Option<Slot>,
     /// Buffers that forward replaces: (old, new).
     pub replaced: Vec<(Slot, Slot)>,
+    /// How many batches go forward and backward before an update; none is one.
+    pub accumulate: u32,
     /// One a trained parameter, in the order of the model.
     pub updates: Vec<Update>,
     /// Layer names.
@@ -272,6 +277,11 @@ impl Program {
     /// A tensor's type.
     pub fn ty(&self, slot: Slot) -> &SlotType {
         &self.slots[slot.index()]
+    }
+
+    /// How many batches go forward and backward in a step.
+    pub fn batches(&self) -> u32 {
+        self.accumulate.max(1)
     }
 
     /// The trained parameters.

@@ -3,10 +3,12 @@
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::{Binary, Compare, Prim, Unary};
+use crate::frameworks::burn::program::{Binary, Compare, Kind, Prim, Slot, Unary};
+use memfit_graph::ops::modulo::Mod;
 
 pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Add", "Sub", "Mul", "Div", "Pow"], rule: arithmetic },
+    Family { names: &["Mod"], rule: remainder },
     Family { names: &["Sum", "Mean", "Max", "Min"], rule: variadic },
     Family {
         names: &[
@@ -65,6 +67,34 @@ fn arithmetic(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             l.binary(function, a, b)?
         }
     };
+    l.set(0, y);
+    Ok(())
+}
+
+/// What is left of a division that rounds down, or towards zero as C's `fmod`. Whole numbers of Burn's are divided towards zero.
+fn remainder(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let fmod = l.node.op.downcast::<Mod>().is_some_and(|op| op.fmod);
+    let (a, b) = (l.input(0)?, l.input(1)?);
+    let is_whole = l.kind(a) == Kind::Int;
+    let rest = |l: &mut Lower<'_, '_>, a: Slot| -> Result<Slot, Refusal> {
+        let mut times = l.binary(Binary::Div, a, b)?;
+        if !is_whole && fmod {
+            let sign = l.unary(Unary::Sign, times);
+            let size = l.unary(Unary::Abs, times);
+            let size = l.unary(Unary::Floor, size);
+            times = l.binary(Binary::Mul, sign, size)?;
+        } else if !is_whole {
+            times = l.unary(Unary::Floor, times);
+        }
+        let whole = l.binary(Binary::Mul, times, b)?;
+        l.binary(Binary::Sub, a, whole)
+    };
+    let mut y = rest(l, a)?;
+    if is_whole && !fmod {
+        // Once more from the divisor on: then it has the divisor's sign.
+        let from = l.binary(Binary::Add, y, b)?;
+        y = rest(l, from)?;
+    }
     l.set(0, y);
     Ok(())
 }

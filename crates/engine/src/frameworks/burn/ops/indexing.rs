@@ -1,11 +1,13 @@
-//! Gather, GatherElements, GatherND, ScatterND to known places, Slice, Split.
+//! Gather, GatherElements, GatherND, OneHot, ScatterND to known places, Slice, Split.
 
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::{Lower, from_front};
-use crate::frameworks::burn::program::{Binary, Kind, Prim, Range, Slot};
+use crate::frameworks::burn::program::{Binary, Compare, Kind, Prim, Range, Slot};
+use memfit_graph::Value;
 use memfit_graph::ops::gather::Gather;
 use memfit_graph::ops::gather_elements::GatherNd;
+use memfit_graph::ops::one_hot::OneHot;
 use memfit_graph::ops::scatter::Scatter;
 use memfit_graph::ops::slice::Slice;
 use memfit_graph::ops::split::Split;
@@ -14,6 +16,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["Gather"], rule: gather },
     Family { names: &["GatherElements"], rule: gather_elements },
     Family { names: &["GatherND"], rule: gather_tuples },
+    Family { names: &["OneHot"], rule: one_hot },
     Family { names: &["ScatterND"], rule: scatter_tuples },
     Family { names: &["Slice"], rule: slice },
     Family { names: &["Split"], rule: split },
@@ -113,6 +116,37 @@ fn gather_tuples(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let kind = l.kind(x);
     let y = l.call(Prim::Select(0), &[flat, at], kind, [&[all], rest].concat());
     let y = l.reshape(y, output);
+    l.set(0, y);
+    Ok(())
+}
+
+/// Where an index is that of a row: one value there, another elsewhere.
+fn one_hot(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let axis = l.node.op.downcast::<OneHot>().map_or(-1, |op| op.axis);
+    let output = l.output_shape(0)?;
+    let axis = l.axis(axis, output.len())?;
+    let values = l.value(2).and_then(Value::floats).ok_or("values that are not known")?;
+    let &[off, on] = &values[..] else { return Err("other than two values".into()) };
+    let x = l.input(0)?;
+    let x = l.convert(x, Kind::Int);
+    let depth = output[axis];
+    // What counts from the back counts anew.
+    let back = l.compare_scalar(Compare::Lower, x, 0.0);
+    let front = l.scalar(Binary::Add, x, depth as f64);
+    let x = l.like(Prim::MaskWhere, &[x, back, front]);
+    let with = |size: usize| {
+        let mut shape = output.clone();
+        shape[axis] = size;
+        shape
+    };
+    let x = l.reshape(x, with(1));
+    let mut along = vec![1; output.len()];
+    along[axis] = depth;
+    let rows = l.table("rows", Kind::Int, along, (0..depth).map(|i| i as f64).collect());
+    let hot = l.compare(Compare::Equal, x, rows)?;
+    let kind = l.output_kind(0);
+    let y = l.full(kind, output, off);
+    let y = l.like(Prim::MaskFill(on), &[y, hot]);
     l.set(0, y);
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Binary, Kind, Prim, Range, Slot, Unary};
+use memfit_graph::ops::arg_reduce::ArgReduce;
 use memfit_graph::ops::cumulative::Cumulative;
 use memfit_graph::ops::reduce::{Reduce, ReduceKind};
 use memfit_graph::ops::softmax::Softmax;
@@ -25,6 +26,7 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         rule: reduce,
     },
+    Family { names: &["ArgMax", "ArgMin"], rule: place },
     Family { names: &["Softmax", "LogSoftmax"], rule: softmax },
     Family { names: &["CumSum"], rule: cumulative },
 ];
@@ -87,6 +89,26 @@ fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         x = l.binary(Binary::Add, x, largest)?;
     }
     let y = l.output_shape(0).map(|shape| l.reshape(x, shape))?;
+    l.set(0, y);
+    Ok(())
+}
+
+/// Where the largest or smallest element is.
+fn place(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let op = l.node.op.downcast::<ArgReduce>().copied().ok_or("an unknown form")?;
+    if op.select_last {
+        return Err("the last of equal elements".into());
+    }
+    let x = l.input(0)?;
+    let mut shape = l.shape(x);
+    let axis = l.axis(op.axis, shape.len())?;
+    if shape[axis] == 0 || l.kind(x) == Kind::Bool {
+        return Err("no elements that have an order".into());
+    }
+    shape[axis] = 1;
+    let prim = if op.min { Prim::ArgMin(axis) } else { Prim::ArgMax(axis) };
+    let y = l.call(prim, &[x], Kind::Int, shape);
+    let y = l.output_shape(0).map(|shape| l.reshape(y, shape))?;
     l.set(0, y);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Resize and Upsample. What `ModuleOps::interpolate` computes is one call of it: planes, nearest by the floor, linear from half a pixel
-//! or corner to corner. Every other way to sample is an axis at a time: elements picked, or a product with a table of weights.
+//! or corner to corner. Every other way to sample is an axis at a time: elements picked, or a product with a table of weights. So is what
+//! trains through a linear one: Burn 0.21 does not differentiate it (`interpolate_backward` of burn-cubecl and burn-ndarray).
 
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
@@ -45,10 +46,10 @@ fn resize(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
                 }
             }
         }
-        "linear" if planes && how.coordinates == "align_corners" => {
+        "linear" if planes && !l.model.training && how.coordinates == "align_corners" => {
             x = l.call(own(true, true), &[x], Kind::Float, output);
         }
-        "linear" if planes && axes.iter().all(|axis| from_half_pixel(how, axis)) => {
+        "linear" if planes && !l.model.training && axes.iter().all(|axis| from_half_pixel(how, axis)) => {
             x = l.call(own(false, true), &[x], Kind::Float, output);
         }
         "linear" | "cubic" => {
