@@ -3,6 +3,7 @@
 #![cfg(feature = "cpu")]
 #![allow(clippy::unwrap_used)]
 
+use burn_backend::tensor::FloatTensor;
 use burn_ndarray::{NdArray, NdArrayDevice};
 use memfit_engine::frameworks::burn::{Prim, Program, SourceKind, program};
 use memfit_engine::{Loss, Mode, Model, Plan};
@@ -14,10 +15,10 @@ use std::collections::BTreeMap;
 type Backend = NdArray<f32>;
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models");
+const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
 
 fn reference() -> Json {
-    let text =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/reference.json")).unwrap();
+    let text = std::fs::read_to_string(format!("{DATA}/reference.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
@@ -79,6 +80,33 @@ fn agrees(found: [f64; 3], expected: &Json) -> bool {
         && (found[2] - norm).abs() <= slack
 }
 
+/// `accumulate` batches that are alike add up to as many times the gradient.
+#[test]
+fn gradients_of_batches_are_added() {
+    let path = format!("{DATA}/depthwise.onnx");
+    let model = memfit_onnx::import_from(std::fs::File::open(path).unwrap()).unwrap();
+    let model = Model::new(model.graph, "depthwise", "onnx", model.operators);
+    let gradients = |accumulate| {
+        let plan = Plan { optimizer: "sgd".into(), accumulate, ..Plan::default() };
+        let graph = model.recomposed(&plan);
+        let inferred = infer(graph, &Binding { batch: Some(2), ..Binding::default() }).unwrap();
+        let program = program(graph, &inferred, &plan).unwrap();
+        let given = given(graph, &program, true);
+        let mut trainer = Trainer::<Backend>::new(&program, NdArrayDevice::Cpu, &given).unwrap();
+        let mut found = Vec::new();
+        let mut see = |_, gradient: &FloatTensor<Backend>| {
+            found.push(summary(&download::<Backend>(gradient.clone()).unwrap())[2]);
+        };
+        trainer.step(&mut |_| {}, &mut see).unwrap().unwrap();
+        found
+    };
+    let (one, three) = (gradients(1), gradients(3));
+    assert!(!one.is_empty() && one.len() == three.len());
+    for (one, three) in one.iter().zip(&three) {
+        assert!((3.0 * one - three).abs() <= 1e-4 * three + 1e-6, "{one} {three}");
+    }
+}
+
 #[test]
 fn forward_agrees_with_onnxruntime() {
     let reference = reference();
@@ -116,8 +144,12 @@ fn gradients_agree_with_pytorch() {
     let reference = reference();
     let mut wrong = Vec::new();
     for (key, expected) in reference.as_object().unwrap() {
-        let Some(name) = key.strip_prefix("step ") else { continue };
-        let path = format!("{MODELS}/{name}.ts_train.onnx");
+        let (name, path) = match key.split_once(' ') {
+            Some(("step", name)) => (name, format!("{MODELS}/{name}.ts_train.onnx")),
+            // Small networks of one kind of layers each, which `models/reference/small_nets.py` describes.
+            Some(("net", name)) => (name, format!("{DATA}/{name}.onnx")),
+            _ => continue,
+        };
         let model = memfit_onnx::import_from(std::fs::File::open(path).unwrap()).unwrap();
         let model = Model::new(model.graph, name, "onnx", model.operators);
         let loss = match expected["of"].as_str() {
