@@ -216,7 +216,11 @@ fn a_search_that_is_interrupted_keeps_what_it_saw_and_goes_on_there() {
     let words = [&words[..], &["--search", "--record", &record]].concat();
     let run = interrupted(&words, "validate_search_interrupt", 5);
     assert_eq!(run.code, 0, "{}{}", run.out, run.err);
-    assert!(run.out.contains(": 4 (the search ended before a larger one failed), 3 tries"), "{}", run.out);
+    assert!(
+        run.out.contains(": 4 (the search ended before the next larger one was tried), 3 tries"),
+        "{}",
+        run.out
+    );
     let json: Value = serde_json::from_str(&std::fs::read_to_string(&record).unwrap()).unwrap();
     assert_eq!((&json["largest_batch"], &json["bounded"]), (&Value::from(4), &Value::Bool(false)));
     let tried: Vec<u64> =
@@ -232,7 +236,7 @@ fn a_search_ends_when_its_time_is_over_though_a_try_does_not() {
     let words = ["--backend", "cpu", "--search", "--search-seconds", "2"];
     let run = validate(&python, &model("lenet.ts_train"), &words);
     assert!(
-        run.out.contains("(the search ended before a larger one failed), 0 tries"),
+        run.out.contains("(the search ended before the next larger one was tried), 0 tries"),
         "{}{}",
         run.out,
         run.err

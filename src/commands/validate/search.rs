@@ -176,7 +176,7 @@ fn json(state: &Search) -> String {
 }
 
 fn text(state: &Search, found: &Found) -> String {
-    let end = if found.bounded { "" } else { " (the search ended before a larger one failed)" };
+    let end = if found.bounded { "" } else { " (the search ended before the next larger one was tried)" };
     let on = format!("{} ({})", state.device, state.backend);
     let mut out = format!("largest batch on {on}: {}{end}, {} tries\n", found.largest, found.tried.len());
     if let Some(predicted) = state.predicted_batch {
