@@ -103,6 +103,22 @@ mod tests {
     }
 
     #[test]
+    fn positions_that_are_counted_by_an_embeddings_length_are_nothing() {
+        let mut s = Sketch::default();
+        let x = s.input("x", &[2, 8, 8]);
+        let q = linear(&mut s, x);
+        let length = s.push("Shape", &[q]);
+        let cos = s.push("ConstantOfShape", &[length]);
+        let cos = s.push("Cos", &[cos]);
+        let cos = s.cast(cos);
+        let q = s.push("Mul", &[q, cos]);
+        let p = s.push("Softmax", &[q]);
+        let p = s.cast(p);
+        let y = s.push("MatMul", &[p, x]);
+        assert!(!s.recompose(y).contains(&"Widen"));
+    }
+
+    #[test]
     fn a_cast_before_a_layer_or_of_positions_is_nothing() {
         let mut s = Sketch::default();
         let x = s.input("x", &[2, 8]);

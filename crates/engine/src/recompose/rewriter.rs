@@ -196,13 +196,14 @@ impl<'g> Rewriter<'g> {
             && self.node(id).inputs.iter().take(2).flatten().any(|t| is_weight(*t))
     }
 
-    /// Whether a layer with weights has a part in `t`, as it was before anything was rewritten.
+    /// Whether a layer with weights has a part in `t`, not by its sizes alone, as it was before anything was rewritten.
     pub(super) fn is_trained(&mut self, t: TensorId) -> bool {
         if self.trained.is_empty() {
             let mut trained = vec![false; self.graph.tensors.len()];
             for id in self.node_ids() {
                 let node = self.node(id);
-                if self.is_layer(id) || node.inputs.iter().flatten().any(|t| trained[t.index()]) {
+                let reads = || node.inputs.iter().flatten().any(|t| trained[t.index()]);
+                if self.is_layer(id) || (!matches!(node.op.name(), "Shape" | "Size") && reads()) {
                     node.outputs.iter().flatten().for_each(|t| trained[t.index()] = true);
                 }
             }
