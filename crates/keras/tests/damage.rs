@@ -12,10 +12,14 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 const LAYERS: &str = include_str!("../../../models/keras/layers.json");
+const OPERATIONS: &str = include_str!("../../../models/keras/operations.json");
 
 static CONFIGS: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    let all: Value = serde_json::from_str(LAYERS).unwrap();
-    all["models"].as_array().unwrap().iter().map(|m| m["config"].clone()).collect()
+    let of = |text: &str, list: &str| -> Vec<Value> {
+        let all: Value = serde_json::from_str(text).unwrap();
+        all[list].as_array().unwrap().iter().map(|m| m["config"].clone()).collect()
+    };
+    [of(LAYERS, "models"), of(OPERATIONS, "cases")].concat()
 });
 
 fn problem(bytes: &[u8]) -> String {
@@ -142,10 +146,10 @@ fn mutate(value: &mut Value, at: &mut usize, with: &Value) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_value_in_a_config_makes_it_panic(model in 0usize..1000, at in 0usize..400, with in prop_oneof![
+    fn no_value_in_a_config_makes_it_panic(model in 0usize..4000, at in 0usize..400, with in prop_oneof![
         Just(json!(null)), Just(json!(0)), Just(json!(-1)), Just(json!(u64::MAX)), Just(json!(i64::MIN)), Just(json!(1e300)), Just(json!("x")),
         Just(json!([])), Just(json!({})), Just(json!([1, 2, 3, 4, 5])), Just(json!(true)), Just(json!([[1, 2], [3, 4]])),
     ]) {
