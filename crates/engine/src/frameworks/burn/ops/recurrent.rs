@@ -173,8 +173,16 @@ fn weights(
         let base = layer * each + direction;
         let (input, hidden) = (l.input(at(base)?)?, l.input(at(base + directions)?)?);
         let bias = |l: &mut Lower<'_, '_>, k: usize| -> Result<Option<Slot>, Refusal> {
-            if each < 4 * directions {
+            if each == 2 * directions {
                 return Ok(None);
+            }
+            if each == 2 * directions + 1 {
+                // Folded by the exporter, all biases of a layer in one.
+                let all = l.input(at(layer * each + 2 * directions)?)?;
+                return folded_bias(l, op.cell, all, direction, k).map(Some);
+            }
+            if each != 4 * directions {
+                return Err("weights of another layout".into());
             }
             let i = at(layer * each + 2 * directions + 2 * direction + k)?;
             Ok(Some(l.input(i)?))
@@ -204,6 +212,28 @@ fn weights(
         torch_order: false,
         apart: None,
     })
+}
+
+/// One of the two biases of a direction out of ONNX's own tensor of all, `[directions, 2 * gates * hidden]`, its gates in PyTorch's order.
+fn folded_bias(
+    l: &mut Lower<'_, '_>,
+    cell: Cell,
+    all: Slot,
+    direction: usize,
+    k: usize,
+) -> Result<Slot, Refusal> {
+    let order: &[usize] = match cell {
+        Cell::Lstm => &[0, 2, 3, 1],
+        Cell::Gru => &[1, 0, 2],
+        Cell::Rnn => &[0],
+    };
+    let &[_, size] = &l.shape(all)[..] else { return Err("biases of another layout".into()) };
+    let (half, hidden) = (size / 2, size / 2 / order.len());
+    let own = l.narrow(all, 0, direction, direction + 1);
+    let own = l.reshape(own, vec![size]);
+    let gate = |i: &usize| (k * half + i * hidden, k * half + (i + 1) * hidden);
+    let gates: Vec<Slot> = order.iter().map(gate).map(|(from, to)| l.narrow(own, 0, from, to)).collect();
+    Ok(l.cat(&gates, 0))
 }
 
 /// One step. ONNX's order of gates: input, output, forget, cell; update, reset, hidden.
