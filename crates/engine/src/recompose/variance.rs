@@ -14,10 +14,15 @@ pub(super) const PASS: Pass = Pass { name: "variance", run };
 
 fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     let Some((x, op)) = biased(rw, id) else { return false };
-    let end = unbiased(rw, id).unwrap_or(id);
+    let sample = unbiased(rw, id);
+    let end = sample.unwrap_or(id);
     let root = rw.output(end).and_then(|t| rw.sole_reader(t)).filter(|n| rw.is(*n, "Sqrt"));
     let kind = if root.is_some() { ReduceKind::Std } else { ReduceKind::Var };
-    rw.rewrite(root.unwrap_or(end), Arc::new(Reduce { kind, ..op }), vec![Some(x)]);
+    rw.rewrite(
+        root.unwrap_or(end),
+        Arc::new(Reduce { kind, unbiased: sample.is_some(), ..op }),
+        vec![Some(x)],
+    );
     true
 }
 
@@ -51,15 +56,17 @@ fn unbiased(rw: &Rewriter<'_>, biased: NodeId) -> Option<NodeId> {
     let rest = rw.input(div, 1).filter(|t| is_count(*t) && rw.input(div, 0) == rw.output(mul))?;
     // Both are constants, or the second follows from the first.
     let follows = rw.made_by(rest, "Sub").and_then(|n| rw.input(n, 0)) == Some(count);
-    (follows || (rw.scalar(count).is_some() && rw.scalar(rest).is_some())).then_some(div)
+    let less = || Some(rw.scalar(count)? - rw.scalar(rest)? == 1.0);
+    (follows || less() == Some(true)).then_some(div)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::recompose::testing::Sketch;
 
-    /// What is left of `x.var(1)`, whose difference `again` reads too.
-    fn left(unbiased: bool, root: bool, again: bool) -> Vec<String> {
+    /// What is left of `x.var(1)`, whose difference `again` reads too, and whether one element less is counted.
+    fn left(unbiased: bool, root: bool, again: bool) -> (Vec<String>, bool) {
         let mut s = Sketch::default();
         let x = s.input("x", &[2, 8, 4]);
         let axes = s.ints(&[1]);
@@ -79,18 +86,22 @@ mod tests {
             y = s.push("Add", &[centred, y]);
         }
         let y = s.push("Relu", &[y]);
-        s.recompose(y).into_iter().map(str::to_owned).collect()
+        let left = s.recompose(y).into_iter().map(str::to_owned).collect();
+        let ops = s.graph.nodes.iter().filter_map(|node| node.op.downcast::<Reduce>());
+        (left, ops.filter(|op| op.kind != ReduceKind::Mean).any(|op| op.unbiased))
     }
 
     #[test]
     fn a_variance_and_its_root_are_one_kernel() {
-        assert_eq!(left(false, false, false), ["ReduceVar", "Relu"]);
-        assert_eq!(left(true, false, false), ["ReduceVar", "Relu"]);
-        assert_eq!(left(true, true, false), ["ReduceStd", "Relu"]);
+        for (unbiased, root, name) in
+            [(false, false, "ReduceVar"), (true, false, "ReduceVar"), (true, true, "ReduceStd")]
+        {
+            assert_eq!(left(unbiased, root, false), (vec![name.to_owned(), "Relu".to_owned()], unbiased));
+        }
     }
 
     #[test]
     fn a_difference_that_model_code_reads_again_stays() {
-        assert!(!left(false, true, true).iter().any(|op| op.starts_with("ReduceS") || op == "ReduceVar"));
+        assert!(!left(false, true, true).0.iter().any(|op| op.starts_with("ReduceS") || op == "ReduceVar"));
     }
 }

@@ -29,8 +29,7 @@ pub enum ReduceKind {
     Prod,
     Sum,
     SumSquare,
-    /// The variance. No file holds it: exporters write it in pieces, recomposition puts it back, with its axes listed. What is
-    /// taken off the count of elements changes no size and is left out.
+    /// The variance. No file holds it: exporters write it in pieces, recomposition puts it back, with its axes listed.
     Var,
     /// The standard deviation, likewise.
     Std,
@@ -45,6 +44,8 @@ pub struct Reduce {
     pub axes: Axes,
     /// Whether positions are found beside the values: `torch.max(x, dim)` rather than `torch.amax(x, dim)`.
     pub with_positions: bool,
+    /// Whether a variance is divided by one element less: an estimate from a sample.
+    pub unbiased: bool,
 }
 
 macro_rules! reduce {
@@ -56,7 +57,7 @@ macro_rules! reduce {
             since: &$since,
             build: |a, _| {
                 let axes = Axes::read(a)?;
-                Ok(Arc::new(Reduce { kind: ReduceKind::$kind, axes, with_positions: false }))
+                Ok(Arc::new(Reduce { kind: ReduceKind::$kind, axes, with_positions: false, unbiased: false }))
             },
         }),*];
 
@@ -277,7 +278,7 @@ mod tests {
             let (inputs, outputs) =
                 ([Some(state)], [Some(OutState { shape: &[2, 1], dtype: DType::Float32 })]);
             let mut l = Lowering::new(&inputs, &outputs, None, true);
-            Reduce { kind, axes, with_positions: false }.pytorch(&mut l);
+            Reduce { kind, axes, with_positions: false, unbiased: false }.pytorch(&mut l);
             l.into_parts().0.remove(0)
         };
         assert_eq!(variance(ReduceKind::Var).saved[..], [Saved::Input(0)]);

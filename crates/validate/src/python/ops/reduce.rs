@@ -59,8 +59,11 @@ fn reduce(at: &mut At<'_>) -> Result<(), Refusal> {
         ReduceKind::Min => format!("{x}.amin({over}, keepdim={keep})"),
         ReduceKind::Prod if axes.len() == 1 => format!("{x}.prod({}, keepdim={keep})", axes[0]),
         ReduceKind::LogSumExp => format!("{x}.logsumexp({over}, keepdim={keep})"),
-        ReduceKind::Var => format!("{x}.var({over}, correction=0, keepdim={keep})"),
-        ReduceKind::Std => format!("{x}.std({over}, correction=0, keepdim={keep})"),
+        ReduceKind::Var | ReduceKind::Std => {
+            let (name, correction) =
+                (if op.kind == ReduceKind::Var { "var" } else { "std" }, u8::from(op.unbiased));
+            format!("{x}.{name}({over}, correction={correction}, keepdim={keep})")
+        }
         ReduceKind::L1 => format!("{x}.norm(1, {over}, keepdim={keep})"),
         ReduceKind::L2 => format!("{x}.norm(2, {over}, keepdim={keep})"),
         _ => return Err("a reduction over several axes".into()),

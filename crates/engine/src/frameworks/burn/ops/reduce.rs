@@ -71,6 +71,7 @@ fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         x = l.unary(Unary::Exp, x);
         largest = Some(max);
     }
+    let elements = axes.iter().map(|axis| shape[*axis] as f64).product::<f64>();
     for axis in axes {
         let prim = match op.kind {
             ReduceKind::Mean | ReduceKind::Var | ReduceKind::Std => Prim::MeanDim(axis),
@@ -79,6 +80,9 @@ fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             _ => Prim::SumDim(axis),
         };
         x = l.reduce(prim, x, axis);
+    }
+    if op.unbiased {
+        x = l.scalar(Binary::Mul, x, elements / (elements - 1.0));
     }
     match op.kind {
         ReduceKind::L2 | ReduceKind::Std => x = l.unary(Unary::Sqrt, x),
