@@ -4,8 +4,8 @@
 //! caller of a module holds the arguments until the call returns (`x = self.block(x)`), however deep inside they are read. A
 //! tensor that a `forward` uses several times has a local name there (`identity = x`), which goes when that `forward` returns.
 //! Which `forward` that is follows from the module paths of the nodes that read it; where a file has none, only uses count.
-//! So has one that waits while another module is called (`low = self.low(x); high = self.high(y); return low + high`), unless it is
-//! a sum that the next sum takes the name of (`out = out + branch(x)`).
+//! So has one that waits while another module is called (`low = self.low(x); high = self.high(y); return low + high`), unless
+//! arithmetic takes over the name of what arithmetic made (`out = out + branch(x)`, `scores = scores * scale; scores = scores + bias(x)`).
 //! A loop that calls one module again and again binds the name of its result anew each time.
 
 use crate::order::sorted_by_key;
@@ -75,7 +75,8 @@ const LOOK_AHEAD: usize = 256;
 /// Whether a tensor that one node reads has a name in the `forward` of `outer`: another module is called between.
 fn is_named(graph: &Graph, outer: &str, producer: NodeId, reader: NodeId) -> bool {
     let node = |id: NodeId| &graph.nodes[id.index()];
-    if [producer, reader].iter().all(|id| node(*id).op.name() == "Add") {
+    let is_arithmetic = |id: &NodeId| matches!(node(*id).op.name(), "Add" | "Sub" | "Mul" | "Div");
+    if [producer, reader].iter().all(is_arithmetic) {
         return false;
     }
     let own = [called(outer, &node(producer).scope), called(outer, &node(reader).scope)];
@@ -166,8 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_another_module_has_a_name_and_a_growing_sum_has_none() {
-        for (first, until) in [("Relu", Some(4)), ("Add", None)] {
+    fn what_waits_for_another_module_has_a_name_unless_arithmetic_takes_it_over() {
+        for (first, until) in [("Relu", Some(4)), ("Add", None), ("Mul", None)] {
             let mut g = Graph::default();
             let x = g.add_tensor("x", Type::Unknown, Role::Input);
             let mut push = |op: &str, inputs: &[TensorId], scope: &str| {
@@ -176,7 +177,7 @@ mod tests {
                 g.nodes.last_mut().unwrap().scope = scope.into();
                 out
             };
-            let inputs = if first == "Add" { vec![x, x] } else { vec![x] };
+            let inputs = if first == "Relu" { vec![x] } else { vec![x, x] };
             let low = push(first, &inputs, "block.low");
             let high = push("Relu", &[x], "block.high");
             let sum = push("Add", &[low, high], "block");
