@@ -172,6 +172,31 @@ fn an_unknown_operator_makes_it_a_lower_bound_and_says_so() {
     assert_eq!(run.json()["unknown"], serde_json::json!(["com.example.Mystery"]));
 }
 
+/// Keras: four means, four variances and the count that `adapt` sets.
+#[test]
+fn a_count_that_a_layer_has_is_held() {
+    let layer = |class: &str, config: &str| format!(r#"{{"class_name": "{class}", "config": {{{config}}}}}"#);
+    let layers = [
+        layer("InputLayer", r#""batch_shape": [null, 4], "dtype": "float32", "name": "x""#),
+        layer("Normalization", r#""name": "norm", "axis": [-1], "mean": null, "variance": null"#),
+        layer("Dense", r#""name": "dense", "units": 3"#),
+    ];
+    let model = format!(
+        r#"{{"class_name": "Sequential", "config": {{"name": "m", "layers": [{}]}}, "keras_version": "3.8.0"}}"#,
+        layers.join(", ")
+    );
+    let path = file("state.json", model.as_bytes());
+    for framework in ["tensorflow", "pytorch"] {
+        let json = estimate(&[&path, "-b", "2", "--framework", framework]);
+        assert_eq!(
+            (&json["model"]["buffers"], &json["model"]["parameters_trainable"]),
+            (&9.into(), &15.into())
+        );
+        let layers = json["layers"].as_array().unwrap().iter().map(|layer| layer["name"].as_str().unwrap());
+        assert_eq!(layers.filter(|name| name.contains("norm")).collect::<Vec<_>>(), ["norm"], "{framework}");
+    }
+}
+
 #[test]
 fn the_same_input_gives_the_same_bytes() {
     let model = file("estimate_same.onnx", &Builder::conv().bytes());

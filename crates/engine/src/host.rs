@@ -91,8 +91,11 @@ pub(crate) fn stored(
 ) -> (Vec<Option<Stored>>, Vec<bool>) {
     let mut kinds = classify(graph, &structure.kinds, inferred, freeze);
     let host = tensors(graph, structure, inferred, &kinds);
-    for (kind, on_host) in kinds.iter_mut().zip(&host) {
-        if *on_host && kind.is_some() {
+    // A variable of Keras has its place, as the count of what `adapt` saw.
+    let numbers =
+        host.iter().zip(&graph.tensors).map(|(on_host, tensor)| *on_host && tensor.variable.is_none());
+    for (kind, is_number) in kinds.iter_mut().zip(numbers) {
+        if is_number && kind.is_some() {
             *kind = Some(Stored::Number);
         }
     }
