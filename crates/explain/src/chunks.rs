@@ -64,6 +64,8 @@ pub(crate) fn each(reader: impl Read + Send, mut take: impl FnMut(&Chunk)) -> io
     }
     let (queue, found) = mpsc::sync_channel(threads);
     let (free, spare) = mpsc::channel();
+    // Used again, as every chunk; the other end is there.
+    let _ = free.send(chunk);
     let source = Arc::new(Mutex::new(Source { chunks, queue, spare }));
     thread::scope(|scope| {
         for _ in 0..threads {

@@ -5,6 +5,10 @@ use std::borrow::Cow;
 /// The longest line that is read as one; of a longer one this much around the needle, a quarter of it before.
 pub(crate) const LINE: usize = 1 << 13;
 
+/// What a terminal takes for itself: what a colour begins with, and a step back.
+pub(crate) const ESCAPE: u8 = 0x1b;
+pub(crate) const BACKSPACE: u8 = 0x08;
+
 /// Where the line around a needle begins and ends; not before `from`, and of a very long line only a part.
 pub(crate) fn around(bytes: &[u8], from: usize, hit: usize) -> (usize, usize) {
     let low = from.max(hit.saturating_sub(LINE / 4));

@@ -16,7 +16,7 @@ use crate::chunks::{self, Chunk};
 use crate::context;
 use crate::course::Words;
 use crate::families::{self, FAMILIES};
-use crate::line::{around, newlines};
+use crate::line::{BACKSPACE, ESCAPE, around, newlines};
 use crate::pieces::Class;
 use crate::search::Search;
 use crate::shapes::Shapes;
@@ -219,7 +219,7 @@ impl Scan {
         });
         self.broken.as_ref().is_some_and(|(_, _, last)| self.log.lines < *last)
             || adding.find(line, 0).is_some()
-            || memchr::memchr2(0x1b, 0x08, line).is_some()
+            || memchr::memchr2(ESCAPE, BACKSPACE, line).is_some()
     }
 
     /// Whether this reading is one of those that are kept; of many, every second, fourth…

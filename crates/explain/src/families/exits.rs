@@ -10,7 +10,7 @@
 //! A shell and a container add 128 to a signal's number, Python takes it negative.
 
 use super::{Family, is_talk};
-use crate::line::plain;
+use crate::line::{ESCAPE, plain};
 use crate::message::{Kind, Message};
 use memchr::memmem;
 
@@ -46,8 +46,6 @@ fn ended(line: &str) -> Option<(Kind, &'static str)> {
 const BETWEEN: &[&str] = &["ed", "s", "with", "return", "status", "code", "error", "by", "was"];
 /// How far from `exit` its number may stand.
 const NEAR: usize = 40;
-/// What a terminal's colours begin with.
-const ESCAPE: u8 = 0x1b;
 
 /// The number after `exit` if it is that of a signal.
 fn after_exit(rest: &[u8]) -> Option<i64> {
