@@ -5,9 +5,8 @@
 
 use super::Operation;
 use crate::run::Run;
-use memfit_graph::DType;
-use memfit_graph::elements;
 use memfit_graph::kernels::{Flow, Wire};
+use memfit_graph::{DType, elements};
 
 impl Operation {
     /// The result for the first operand `x`, of an operation that is composed.

@@ -55,14 +55,19 @@ fn windows(total: &Dim, length: u64, stride: u64) -> Option<Dim> {
     Some(rest.div_floor(&Dim::Known(stride))?.offset(1))
 }
 
+/// What is added to a signal so that its windows are centred.
+fn padding(op: &Operation, call: &Call<'_>, length: u64) -> u64 {
+    let centred = op.parameter(call, usize::MAX, &["center"]).and_then(|a| a.as_bool()).unwrap_or(true);
+    if centred { length / 2 * 2 } else { 0 }
+}
+
 fn frames(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
     let stride = size(op, call, 2, "sequence_stride");
     let (Some(stride), Some(length)) = (stride, size(op, call, 3, "fft_length")) else {
         return Ok(Vec::new());
     };
-    let centred = op.parameter(call, usize::MAX, &["center"]).and_then(|a| a.as_bool()).unwrap_or(true);
-    let padding = i64::try_from(if centred { length / 2 * 2 } else { 0 }).unwrap_or(i64::MAX);
+    let padding = i64::try_from(padding(op, call, length)).unwrap_or(i64::MAX);
     let count = windows(&x.last()?.offset(padding), length, stride);
     let bins = Dim::Known(length / 2 + 1);
     Ok(count.map(|count| vec![ended(x, 1, [count, bins]); 2]).unwrap_or_default())
@@ -77,8 +82,7 @@ fn signal(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>,
     let (Some(stride), Some(length)) = (stride, size(op, call, 3, "fft_length")) else {
         return Ok(Vec::new());
     };
-    let centred = op.parameter(call, usize::MAX, &["center"]).and_then(|a| a.as_bool()).unwrap_or(true);
-    let more = length.saturating_sub(if centred { length / 2 * 2 } else { 0 });
+    let more = length.saturating_sub(padding(op, call, length));
     let steps = spec::product(&[x.dims()[x.rank() - 2].offset(-1), Dim::Known(stride)])?;
     Ok(vec![ended(x, 2, [spec::sum(&steps, &Dim::Known(more))?])])
 }
