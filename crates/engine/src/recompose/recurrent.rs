@@ -136,14 +136,7 @@ fn states(rw: &Rewriter<'_>, lower: NodeId, upper: &[Option<TensorId>]) -> Optio
 
 /// Whether a state is (a part of) a constant that an exporter folded: zeros, as far as the file tells.
 fn folded_zeros(rw: &Rewriter<'_>, state: TensorId) -> bool {
-    let mut t = state;
-    for _ in 0..4 {
-        let Some(node) = rw.producer(t) else { break };
-        match (rw.node(node).op.name(), rw.input(node, 0)) {
-            ("Slice" | "Expand" | "Gather" | "Unsqueeze", Some(input)) => t = input,
-            _ => return false,
-        }
-    }
+    let t = part_of(rw, state, &["Slice", "Expand", "Gather", "Unsqueeze"]);
     match rw.value(t).and_then(|value| value.floats()) {
         Some(elements) => rw.is_stored(t) && elements.iter().all(|x| *x == 0.0),
         None => rw.is_stored(t) && is_exporter_name(&rw.graph.tensor(t).name),
@@ -152,13 +145,15 @@ fn folded_zeros(rw: &Rewriter<'_>, state: TensorId) -> bool {
 
 /// The tensor that a state is a part of.
 fn cut_from(rw: &Rewriter<'_>, state: TensorId) -> TensorId {
-    let mut t = state;
+    part_of(rw, state, &["Slice", "Split", "Gather", "Unsqueeze"])
+}
+
+/// What a tensor was made from by at most four of these operators.
+fn part_of(rw: &Rewriter<'_>, mut t: TensorId, by: &[&str]) -> TensorId {
     for _ in 0..4 {
-        let Some(node) = rw.producer(t) else { return t };
-        match (rw.node(node).op.name(), rw.input(node, 0)) {
-            ("Slice" | "Split" | "Gather" | "Unsqueeze", Some(input)) => t = input,
-            _ => return t,
-        }
+        let node = rw.producer(t).filter(|node| by.contains(&rw.node(*node).op.name()));
+        let Some(input) = node.and_then(|node| rw.input(node, 0)) else { break };
+        t = input;
     }
     t
 }
