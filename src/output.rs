@@ -38,8 +38,15 @@ impl Color {
 
 /// Writes a result. A reader that has seen enough is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut out = anstream::AutoStream::auto(std::io::stdout().lock());
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let mut plain = std::io::stdout().lock();
+    let written = if text.contains('\x1b') {
+        let mut out = anstream::AutoStream::auto(plain);
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
+    } else {
+        // Nothing to strip, as in all JSON: looking at each byte takes longer than writing them.
+        plain.write_all(text.as_bytes()).and_then(|()| plain.flush())
+    };
+    match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::new("standard output", format!("cannot be written: {error}")))
         }
