@@ -36,7 +36,15 @@ pub(crate) struct Builder {
     pending: Vec<ValueInfoProto>,
 }
 
+/// Room for so many names at first: to make room again and again costs as much as a look-up of each.
+const NAMES: usize = 1 << 10;
+
 impl Builder {
+    /// A model's own graph.
+    pub(crate) fn root() -> Builder {
+        Builder { ids: HashMap::with_capacity(NAMES), ..Builder::default() }
+    }
+
     /// A body inside of a graph of this depth.
     pub(crate) fn nested(depth: u32) -> Builder {
         Builder { depth, ..Builder::default() }

@@ -58,7 +58,7 @@ fn read(source: &mut Source<'_>, cx: &mut Import) -> Result<Model, Fault> {
     }
     warn(&outline, cx);
     cx.opsets.clone_from(&outline.opsets);
-    let mut builder = Builder::default();
+    let mut builder = Builder::root();
     let mut frame = Frame::root(&outline.opsets);
     for (start, len) in &outline.graphs {
         source.go(*start)?;
