@@ -6,7 +6,8 @@ use crate::measurement::{Measurement, Usage};
 use burn_ndarray::{NdArray, NdArrayDevice};
 use memfit_engine::allocators::CubeclConfig;
 use memfit_engine::frameworks::burn::Backend as Layout;
-use memfit_graph::Bytes;
+use memfit_engine::Precision;
+use memfit_graph::{Bytes, DType};
 
 /// Who runs the steps, as a record names it.
 pub const FRAMEWORK: &str = "burn 0.21.0, cubecl 0.10.0";
@@ -58,6 +59,35 @@ impl Backend {
                 other.name()
             )),
         }
+    }
+}
+
+/// Whether a device runs kernels of a precision, asked before anything is allocated there. One that is not found says so when it is
+/// used.
+///
+/// # Errors
+/// In words that say what is missing.
+pub fn runs(backend: Backend, precision: Precision) -> Result<(), String> {
+    let Some(half) = precision.half() else { return Ok(()) };
+    let (name, dtype) = match half {
+        DType::Bfloat16 => ("bfloat16", burn_backend::DType::BF16),
+        _ => ("float16", burn_backend::DType::F16),
+    };
+    let has = match backend {
+        Backend::Cpu => return Err(format!("burn-ndarray has no {name}")),
+        #[cfg(feature = "wgpu")]
+        Backend::Wgpu => crate::wgpu::has(dtype),
+        #[cfg(feature = "cuda")]
+        Backend::Cuda => crate::cuda::has(dtype),
+        #[allow(unreachable_patterns)]
+        _ => None,
+    };
+    match (has, half) {
+        (Some(false), DType::Bfloat16) if backend == Backend::Wgpu => {
+            Err("WGSL, which Burn's kernels are written in here, has no bfloat16".into())
+        }
+        (Some(false), _) => Err(format!("{} has no kernels of {name}", device(backend))),
+        _ => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::measurement::Measurement;
 use crate::pools::Pools;
 use crate::record::Ended;
 use crate::silence::{Elsewhere, Silence};
+use burn_backend::{Backend, DType};
 use burn_cuda::{Cuda, CudaDevice};
 use cubecl::Runtime;
 use cubecl::client::ComputeClient;
@@ -65,6 +66,11 @@ pub(crate) fn config() -> Option<CubeclConfig> {
 fn client() -> Option<ComputeClient<CudaRuntime>> {
     let _silence = Silence::new(Elsewhere::default());
     std::panic::catch_unwind(|| CudaRuntime::client(&CudaDevice::default())).ok()
+}
+
+/// Whether cubecl has kernels of a dtype for the card; none where it could not be asked.
+pub(crate) fn has(dtype: DType) -> Option<bool> {
+    client().map(|_| Own::supports_dtype(&CudaDevice::default(), dtype))
 }
 
 pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measurement {

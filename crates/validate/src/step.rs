@@ -3,7 +3,7 @@
 //! Parameters, buffers, inputs and optimizer state are held as plain tensors of the inner backend; a step lifts them into
 //! autodiff, runs forward and loss, goes backward and updates one parameter after the other, as Burn's optimizers do.
 
-use crate::ops::{Value, call};
+use crate::ops::{Value, call, float};
 use crate::probe::probe;
 use burn_autodiff::Autodiff;
 use burn_backend::tensor::{Device, FloatTensor};
@@ -73,12 +73,12 @@ impl<'p, B: Backend> Trainer<'p, B> {
                 (None, Fill::Uniform(low, high)) => {
                     let mut next = || {
                         let x = low + (high - low) * random(&mut state);
-                        if ty.kind == Kind::Float { x } else { x.floor() }
+                        if ty.kind.is_float() { x } else { x.floor() }
                     };
                     (0..count).map(|_| next()).collect()
                 }
             };
-            held.insert(source.slot, upload::<B>(ty.kind, &ty.shape, &values, &device));
+            held.insert(source.slot, upload::<B>(ty.kind, &ty.shape, &values, &device)?);
         }
         let kept: Vec<Slot> = program.sources.iter().map(|s| s.slot).collect();
         let kept: Vec<Slot> = kept
@@ -250,7 +250,9 @@ fn run<B: Backend>(
         };
         let inputs = instr.inputs.iter().zip(moved).map(take).collect::<Result<Vec<_>, _>>()?;
         let output = call::<B>(program, instr, inputs, device).map_err(stopped)?;
-        debug_assert_eq!(output.shape().to_vec(), program.ty(instr.output).shape, "{instr:?}");
+        let ty = program.ty(instr.output);
+        debug_assert_eq!(output.shape().to_vec(), ty.shape, "{instr:?}");
+        debug_assert!(output.is_of(ty.kind), "{instr:?}");
         let output = seen(i, moment, output);
         values.insert(instr.output, output);
     }
@@ -263,12 +265,13 @@ pub(crate) fn upload<B: Backend>(
     shape: &[usize],
     values: &[f64],
     device: &Device<B>,
-) -> Value<B> {
+) -> Result<Value<B>, String> {
     let settings = get_device_settings::<B>(device);
-    match kind {
-        Kind::Float => {
+    Ok(match kind {
+        Kind::Float(_) => {
             let values: Vec<f32> = values.iter().map(|x| *x as f32).collect();
-            Value::Float(B::float_from_data(TensorData::new(values, shape.to_vec()), device))
+            let data = TensorData::new(values, shape.to_vec()).convert_dtype(float(kind)?.into());
+            Value::Float(B::float_from_data(data, device))
         }
         Kind::Int => {
             let values: Vec<i64> = values.iter().map(|x| *x as i64).collect();
@@ -280,7 +283,7 @@ pub(crate) fn upload<B: Backend>(
             let data = TensorData::new(values, shape.to_vec());
             Value::Bool(B::bool_from_data(data.convert_dtype(DType::Bool(settings.bool_dtype)), device))
         }
-    }
+    })
 }
 
 /// The elements of a tensor, in row-major order.

@@ -4,6 +4,7 @@ use crate::measure::{Run, measure};
 use crate::measurement::Measurement;
 use crate::pools::Pools;
 use crate::record::Ended;
+use burn_backend::{Backend, DType};
 use burn_wgpu::graphics::AutoGraphicsApi;
 use burn_wgpu::{RuntimeOptions, Wgpu, WgpuDevice, WgpuRuntime, init_setup};
 use cubecl::Runtime;
@@ -27,6 +28,12 @@ fn adapter() -> Option<&'static str> {
 pub(crate) fn config() -> Option<CubeclConfig> {
     adapter()?;
     Some(crate::pools::config(&WgpuRuntime::client(&WgpuDevice::default())))
+}
+
+/// Whether kernels compute in a dtype: WGSL has float16 where the driver has it in shaders and in buffers. None without a device.
+pub(crate) fn has(dtype: DType) -> Option<bool> {
+    adapter()?;
+    Some(Own::supports_dtype(&WgpuDevice::default(), dtype))
 }
 
 pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measurement {

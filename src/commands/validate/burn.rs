@@ -51,6 +51,16 @@ mod real {
         backend.available().map_err(lacks).map(|()| backend)
     }
 
+    /// What is asked for, if the backend runs it.
+    fn asked_of(args: &ValidateArgs, backend: Backend) -> Result<Asked, Failure> {
+        let asked = asked(args)?;
+        let lacks = |why| {
+            let other = if backend == Backend::Cpu { "--backend wgpu or cuda, or " } else { "" };
+            Failure::new("--precision", why).hint(format!("{other}--runner torch, or --precision fp32"))
+        };
+        backends::runs(backend, asked.plan.precision).map_err(lacks).map(|()| asked)
+    }
+
     /// What of a record is known before a step.
     pub(in super::super) fn describe(args: &ValidateArgs) -> Result<Record, Failure> {
         let backend = backend(args)?;
@@ -65,7 +75,7 @@ mod real {
     /// Runs the steps.
     pub(in super::super) fn run(args: &ValidateArgs) -> Result<Record, Failure> {
         let backend = backend(args)?;
-        let mut asked = asked(args)?;
+        let mut asked = asked_of(args, backend)?;
         let program = program(&asked, None)?;
         let prediction = burn::predict(&program, backend.layout());
         let run = Run { program: &program, steps: args.steps, interrupted: &INTERRUPTED, limit: args.limit };
@@ -95,7 +105,7 @@ mod real {
     /// The largest batch that is predicted to run inside of a limit: that of `--limit`, else what is free on the device.
     pub(in super::super) fn largest(args: &ValidateArgs) -> Result<Option<u64>, Failure> {
         let backend = backend(args)?;
-        let asked = asked(args)?;
+        let asked = asked_of(args, backend)?;
         let Some(limit) = args.limit.or_else(|| backends::free(backend)) else { return Ok(None) };
         let config = backends::pools(backend);
         let attempt = |batch: u64| {

@@ -1,7 +1,7 @@
 //! Functions of single elements, numbers everywhere, random masks.
 
-use super::{Inputs, Output, Value};
-use burn_backend::{Backend, Distribution, FloatDType, get_device_settings};
+use super::{Inputs, Output, Value, float};
+use burn_backend::{Backend, Distribution, get_device_settings};
 use memfit_engine::frameworks::burn::{Binary, Kind, Prim, Unary};
 
 pub(super) fn call<B: Backend>(
@@ -52,13 +52,13 @@ pub(super) fn call<B: Backend>(
                 Prim::Bernoulli(p) => Distribution::Bernoulli(*p),
                 _ => Distribution::Default,
             };
-            Value::Float(B::float_random(out.shape(), distribution, out.device, FloatDType::F32))
+            Value::Float(B::float_random(out.shape(), distribution, out.device, float(out.kind)?))
         }
         Prim::Full(by) => {
             let settings = get_device_settings::<B>(out.device);
             match out.kind {
-                Kind::Float => {
-                    Value::Float(B::float_full(out.shape(), (*by).into(), out.device, FloatDType::F32))
+                Kind::Float(_) => {
+                    Value::Float(B::float_full(out.shape(), (*by).into(), out.device, float(out.kind)?))
                 }
                 Kind::Int => Value::Int(B::int_full(out.shape(), whole(*by), out.device, settings.int_dtype)),
                 Kind::Bool if *by != 0.0 => {

@@ -39,7 +39,7 @@ pub(super) fn call<B: Backend>(
         Prim::Cat(axis) => {
             let all: Vec<Value<B>> = std::iter::once(first).chain(inputs.0.by_ref()).collect();
             match out.kind {
-                Kind::Float => {
+                Kind::Float(_) => {
                     let all = all.into_iter().map(Value::float).collect::<Result<_, _>>()?;
                     Value::Float(B::float_cat(all, *axis))
                 }

@@ -1,9 +1,9 @@
 //! Comparisons, choices and conversions.
 
 use super::elementwise::whole;
-use super::{Inputs, Output, Value};
+use super::{Inputs, Output, Value, float};
 use burn_backend::tensor::Device;
-use burn_backend::{Backend, FloatDType, get_device_settings};
+use burn_backend::{Backend, get_device_settings};
 use memfit_engine::frameworks::burn::{Compare, Kind, Prim};
 
 pub(super) fn call<B: Backend>(
@@ -79,8 +79,9 @@ pub(super) fn call<B: Backend>(
             }
         }
         Prim::Convert => match (first, out.kind) {
-            (Value::Int(t), Kind::Float) => Value::Float(B::int_into_float(t, FloatDType::F32)),
-            (Value::Bool(t), Kind::Float) => Value::Float(B::bool_into_float(t, FloatDType::F32)),
+            (Value::Float(t), Kind::Float(_)) => Value::Float(B::float_cast(t, float(out.kind)?)),
+            (Value::Int(t), Kind::Float(_)) => Value::Float(B::int_into_float(t, float(out.kind)?)),
+            (Value::Bool(t), Kind::Float(_)) => Value::Float(B::bool_into_float(t, float(out.kind)?)),
             (Value::Float(t), Kind::Int) => {
                 Value::Int(B::float_into_int(whole_range::<B>(t, out.device), settings.int_dtype))
             }

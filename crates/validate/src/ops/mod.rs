@@ -11,8 +11,8 @@ mod product;
 mod reduce;
 
 use burn_backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
-use burn_backend::{Backend, Shape, TensorMetadata};
-use memfit_engine::frameworks::burn::{Instr, Kind, Prim, Program};
+use burn_backend::{Backend, DType, FloatDType, Shape, TensorMetadata};
+use memfit_engine::frameworks::burn::{Float, Instr, Kind, Prim, Program};
 
 /// A tensor of any kind.
 #[derive(Debug)]
@@ -45,6 +45,15 @@ impl<B: Backend> Value<B> {
         }
     }
 
+    /// Whether it holds what is said of a tensor of the program.
+    pub(crate) fn is_of(&self, kind: Kind) -> bool {
+        match self {
+            Value::Float(t) => float(kind).is_ok_and(|dtype| t.dtype() == DType::from(dtype)),
+            Value::Int(_) => kind == Kind::Int,
+            Value::Bool(_) => kind == Kind::Bool,
+        }
+    }
+
     /// The floats inside.
     ///
     /// # Errors
@@ -68,6 +77,19 @@ impl<B: Backend> Value<B> {
             Value::Bool(t) => Ok(t),
             _ => Err("expected truth values".into()),
         }
+    }
+}
+
+/// Burn's dtype of floats.
+///
+/// # Errors
+/// Where it is not of floats.
+pub(crate) fn float(kind: Kind) -> Result<FloatDType, String> {
+    match kind {
+        Kind::Float(Float::F32) => Ok(FloatDType::F32),
+        Kind::Float(Float::F16) => Ok(FloatDType::F16),
+        Kind::Float(Float::Bf16) => Ok(FloatDType::BF16),
+        _ => Err("expected floats".into()),
     }
 }
 

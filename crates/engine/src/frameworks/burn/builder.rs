@@ -9,6 +9,7 @@ pub(super) type Refusal = String;
 impl Program {
     /// A new tensor.
     pub(super) fn slot(&mut self, kind: Kind, shape: Vec<usize>) -> Slot {
+        let kind = if kind == Kind::FLOAT { Kind::Float(self.stored) } else { kind };
         self.slots.push(SlotType { kind, shape });
         Slot(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
     }
@@ -43,9 +44,14 @@ impl Calls<'_> {
         self.program.ty(slot).kind
     }
 
+    /// A call whose inputs are cast as its function asks for ([`super::precision`]). Where it makes floats of floats, they are as
+    /// precise.
     pub(super) fn call(&mut self, prim: Prim, inputs: &[Slot], kind: Kind, shape: Vec<usize>) -> Slot {
+        let inputs = self.cast_for(&prim, inputs);
+        let read = inputs.iter().map(|slot| self.kind(*slot)).find(|kind| kind.is_float());
+        let kind = if kind.is_float() && prim != Prim::Convert { read.unwrap_or(kind) } else { kind };
         let output = self.program.slot(kind, shape);
-        self.program.instrs.push(Instr { prim, inputs: inputs.to_vec(), output, layer: self.layer });
+        self.program.instrs.push(Instr { prim, inputs, output, layer: self.layer });
         output
     }
 
@@ -59,8 +65,9 @@ impl Calls<'_> {
         self.like(Prim::Unary(function), &[x])
     }
 
-    /// Both at the rank of the larger one, which Burn asks for.
+    /// Both at the rank of the larger one and as precise, which Burn asks for.
     pub(super) fn align(&mut self, a: Slot, b: Slot) -> Result<(Slot, Slot, Vec<usize>), Refusal> {
+        let [a, b] = self.alike([a, b]);
         let rank = self.rank(a).max(self.rank(b));
         let (a, b) = (self.unsqueeze_to(a, rank), self.unsqueeze_to(b, rank));
         let (left, right) = (self.shape(a), self.shape(b));
@@ -96,7 +103,10 @@ impl Calls<'_> {
             Binary::Mul => Prim::MulScalar(by),
             Binary::Div => Prim::DivScalar(by),
             // burn-backend's `float_powi_scalar` writes a square as a product.
-            Binary::Pow if by == 2.0 => return self.like(Prim::Binary(Binary::Mul), &[x, x]),
+            Binary::Pow if by == 2.0 => {
+                let x = self.precise(x);
+                return self.like(Prim::Binary(Binary::Mul), &[x, x]);
+            }
             Binary::Pow if by == 1.0 => return x,
             Binary::Pow if by == 0.5 => return self.unary(Unary::Sqrt, x),
             Binary::Pow => Prim::PowScalar(by),
@@ -171,7 +181,7 @@ impl Calls<'_> {
     }
 
     pub(super) fn convert(&mut self, x: Slot, kind: Kind) -> Slot {
-        if self.kind(x) == kind {
+        if self.kind(x) == kind || self.kind(x).is_float() && kind.is_float() {
             return x;
         }
         self.call(Prim::Convert, &[x], kind, self.shape(x))
@@ -190,7 +200,7 @@ impl Calls<'_> {
         let (left, right) = (self.shape(a), self.shape(b));
         let mut shape: Vec<usize> = left.iter().zip(&right).map(|(l, r)| *l.max(r)).collect();
         (shape[rank - 2], shape[rank - 1]) = (left[rank - 2], right[rank - 1]);
-        Ok(self.call(Prim::MatMul, &[a, b], Kind::Float, shape))
+        Ok(self.call(Prim::MatMul, &[a, b], Kind::FLOAT, shape))
     }
 
     pub(super) fn linear(&mut self, x: Slot, weight: Slot, bias: Option<Slot>) -> Slot {
@@ -199,11 +209,12 @@ impl Calls<'_> {
             *last = *out;
         }
         let inputs: Vec<Slot> = [x, weight].into_iter().chain(bias).collect();
-        self.call(Prim::Linear, &inputs, Kind::Float, shape)
+        self.call(Prim::Linear, &inputs, Kind::FLOAT, shape)
     }
 
     /// As `ActivationOps::softmax` and `log_softmax` compose it.
     pub(super) fn softmax(&mut self, x: Slot, axis: usize, log: bool) -> Result<Slot, Refusal> {
+        let x = self.precise(x);
         let detached = self.like(Prim::Detach, &[x]);
         let max = self.reduce(Prim::MaxDim(axis), detached, axis);
         let shifted = self.binary(Binary::Sub, x, max)?;

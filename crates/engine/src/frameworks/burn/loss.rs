@@ -7,17 +7,18 @@ use crate::Loss;
 
 /// Computes the loss of one output.
 pub(super) fn write(l: &mut Calls<'_>, loss: Loss, output: Slot) -> Result<Slot, Refusal> {
+    let output = l.precise(output);
     match loss {
         Loss::CrossEntropy => cross_entropy(l, output),
         Loss::Mse => {
-            let target = target(l, Kind::Float, l.shape(output), Fill::Uniform(-1.0, 1.0));
+            let target = target(l, Kind::FLOAT, l.shape(output), Fill::Uniform(-1.0, 1.0));
             let difference = l.binary(Binary::Sub, output, target)?;
             let square = l.scalar(Binary::Pow, difference, 2.0);
             Ok(mean(l, square))
         }
         Loss::Bce => {
             let target = target(l, Kind::Int, l.shape(output), Fill::Uniform(0.0, 2.0));
-            let target = l.convert(target, Kind::Float);
+            let target = l.convert(target, Kind::FLOAT);
             let rest = l.unary(Unary::Neg, target);
             let rest = l.scalar(Binary::Add, rest, 1.0);
             let rest = l.binary(Binary::Mul, rest, output)?;
@@ -30,7 +31,7 @@ pub(super) fn write(l: &mut Calls<'_>, loss: Loss, output: Slot) -> Result<Slot,
 }
 
 fn mean(l: &mut Calls<'_>, x: Slot) -> Slot {
-    l.call(Prim::Mean, &[x], Kind::Float, vec![1])
+    l.call(Prim::Mean, &[x], Kind::FLOAT, vec![1])
 }
 
 fn target(l: &mut Calls<'_>, kind: Kind, shape: Vec<usize>, fill: Fill) -> Slot {
@@ -58,7 +59,7 @@ fn cross_entropy(l: &mut Calls<'_>, logits: Slot) -> Result<Slot, Refusal> {
     let target = target(l, Kind::Int, vec![rows], Fill::Uniform(0.0, classes as f64));
     let indices = l.reshape(target, vec![rows, 1]);
     let log = l.softmax(logits, 1, true)?;
-    let picked = l.call(Prim::Gather(1), &[log, indices], Kind::Float, vec![rows, 1]);
+    let picked = l.call(Prim::Gather(1), &[log, indices], Kind::FLOAT, vec![rows, 1]);
     let picked = l.reshape(picked, vec![rows]);
     let mean = mean(l, picked);
     Ok(l.unary(Unary::Neg, mean))

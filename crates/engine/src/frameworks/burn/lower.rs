@@ -85,7 +85,7 @@ impl<'m> Lower<'_, 'm> {
 
     pub(super) fn output_kind(&self, j: usize) -> Kind {
         let id = self.node.outputs.get(j).copied().flatten();
-        id.map_or(Kind::Float, |id| kind(self.model.inferred.dtype(id)))
+        id.map_or(Kind::FLOAT, |id| kind(self.model.inferred.dtype(id)))
     }
 
     pub(super) fn wants(&self, j: usize) -> bool {
@@ -155,7 +155,7 @@ impl Model<'_> {
         let value = self.inferred.value(id).and_then(Value::floats);
         let kind = kind(self.inferred.dtype(id));
         let stored = match (self.kinds[id.index()], tensor.role) {
-            (Some(Stored::Parameter), _) if self.training && kind == Kind::Float => SourceKind::Parameter,
+            (Some(Stored::Parameter), _) if self.training && kind.is_float() => SourceKind::Parameter,
             (Some(Stored::Parameter | Stored::Frozen), _) => SourceKind::Frozen,
             (None, Role::Input) => SourceKind::Input,
             _ => SourceKind::Buffer,
@@ -186,8 +186,8 @@ impl Model<'_> {
         match (kind, table, shape) {
             (Kind::Int, Some(rows), _) => Fill::Uniform(0.0, rows as f64),
             (Kind::Int | Kind::Bool, ..) => Fill::Uniform(1.0, 2.0),
-            (Kind::Float, _, [] | [_]) if self.kinds[id.index()].is_some() => Fill::Uniform(0.5, 1.5),
-            (Kind::Float, _, [_, inner @ ..]) if self.kinds[id.index()].is_some() => {
+            (Kind::Float(_), _, [] | [_]) if self.kinds[id.index()].is_some() => Fill::Uniform(0.5, 1.5),
+            (Kind::Float(_), _, [_, inner @ ..]) if self.kinds[id.index()].is_some() => {
                 let fan = inner.iter().product::<usize>().max(shape[0]).max(1) as f64;
                 Fill::Uniform(-fan.sqrt().recip(), fan.sqrt().recip())
             }
@@ -206,6 +206,6 @@ pub(super) fn kind(dtype: DType) -> Kind {
     match dtype {
         DType::Bool => Kind::Bool,
         d if d.is_integer() => Kind::Int,
-        _ => Kind::Float,
+        _ => Kind::FLOAT,
     }
 }

@@ -9,6 +9,7 @@ mod loss;
 mod lower;
 mod ops;
 mod optimizer;
+mod precision;
 mod predict;
 mod program;
 mod simulate;
@@ -17,14 +18,14 @@ pub use ops::names as supported_operators;
 pub use optimizer::NAMES as OPTIMIZERS;
 pub use predict::{Prediction, phase_index, predict};
 pub use program::{
-    Binary, Compare, Fill, Instr, Kind, Prim, Program, Range, Slot, SlotType, Source, SourceKind, Unary,
+    Binary, Compare, Fill, Float, Instr, Kind, Prim, Program, Range, Slot, SlotType, Source, SourceKind, Unary,
     Update, Window,
 };
 pub use simulate::Backend;
 
 use crate::frameworks::pytorch;
 use crate::parameters::{self, Stored};
-use crate::{Loss, Mode, Plan, Precision, StorageId};
+use crate::{Loss, Mode, Plan, StorageId};
 use builder::Calls;
 use lower::{Lower, Model};
 use memfit_graph::{Bytes, DType, Graph, Inferred, Node, Problem, TensorId};
@@ -49,7 +50,7 @@ pub fn program(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Progra
         training,
         slots: vec![None; graph.tensors.len()],
     };
-    let mut program = Program { accumulate: plan.accumulate, ..Program::default() };
+    let mut program = Program { accumulate: plan.accumulate, ..Program::of(plan.precision) };
     let inputs: Arc<str> = "(inputs)".into();
     program.layer(&inputs);
     let mut problems = Vec::new();
@@ -120,9 +121,6 @@ fn finish(program: &mut Program, model: &mut Model<'_>, plan: &Plan) -> Result<(
 fn supported(plan: &Plan) -> Result<(), Vec<Problem>> {
     let mut problems = Vec::new();
     let mut refuse = |place: &str, message: &str| problems.push(Problem::new(place, message));
-    if plan.precision != Precision::Fp32 {
-        refuse("--precision", "Burn's profile knows fp32 alone: Burn has no autocast");
-    }
     if plan.ema || plan.master_weights || plan.keep_gradients {
         refuse("plan", "burn-optim keeps no averaged or master weights and drops gradients after a step");
     }

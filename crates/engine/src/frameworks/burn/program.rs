@@ -18,13 +18,49 @@ impl Slot {
     }
 }
 
-/// What a tensor holds. On a device floats have 4 bytes, integers 4 or 8, truth values 1 or 4: that is the backend's choice.
+/// How precise floats are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Float {
+    #[default]
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Float {
+    /// Bytes of an element.
+    pub fn bytes(self) -> u64 {
+        if self == Float::F32 { 4 } else { 2 }
+    }
+
+    /// The lowest number, and the smallest above zero that has all its digits (`finfo` of burn-std).
+    pub(super) fn bounds(self) -> [f64; 2] {
+        match self {
+            Float::F32 => [f32::MIN.into(), f32::MIN_POSITIVE.into()],
+            Float::F16 => [-65_504.0, (-14_f64).exp2()],
+            Float::Bf16 => [-((2.0 - (-7_f64).exp2()) * 127_f64.exp2()), f32::MIN_POSITIVE.into()],
+        }
+    }
+}
+
+/// What a tensor holds. On a device integers have 4 or 8 bytes, truth values 1 or 4: that is the backend's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Kind {
-    Float,
+    Float(Float),
     Int,
     Bool,
+}
+
+impl Kind {
+    /// Floats of the precision in which a step stores them, wherever a program is written.
+    pub(super) const FLOAT: Kind = Kind::Float(Float::F32);
+
+    /// Whether it holds floats, of any precision.
+    pub fn is_float(self) -> bool {
+        matches!(self, Kind::Float(_))
+    }
 }
 
 /// A tensor of the program.
@@ -175,7 +211,7 @@ pub enum Prim {
     Gather(usize),
     /// Inputs: weight, indices `[batch, length]`.
     Embedding,
-    /// To the output's kind.
+    /// To the output's kind, floats of another precision among them.
     Convert,
     /// Cuts the gradient.
     Detach,
@@ -251,6 +287,10 @@ pub struct Update {
 /// A training step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
+    /// How precise floats are that are stored.
+    pub stored: Float,
+    /// How precise floats are that products and convolutions read and make.
+    pub products: Float,
     /// All tensors.
     pub slots: Vec<SlotType>,
     /// What exists before the step, in the order in which it is made.

@@ -134,18 +134,20 @@ fn attend(
         let hidden = super::mask::causal(l, &full, before)?;
         scores = l.like(Prim::MaskFill(f64::from(f32::NEG_INFINITY)), &[scores, hidden]);
     }
-    if let Some(bias) = mask.filter(|mask| l.kind(*mask) == Kind::Float) {
+    if let Some(bias) = mask.filter(|mask| l.kind(*mask).is_float()) {
         scores = l.binary(Binary::Add, scores, bias)?;
     }
+    let scores = l.precise(scores);
+    let [lowest, smallest] = l.float(scores).bounds();
     let last = rank - 1;
     let max = l.reduce(Prim::MaxDim(last), scores, last);
-    let low = l.compare_scalar(Compare::Lower, max, f64::from(f32::MIN));
-    let max = l.like(Prim::MaskFill(f64::from(f32::MIN)), &[max, low]);
+    let low = l.compare_scalar(Compare::Lower, max, lowest);
+    let max = l.like(Prim::MaskFill(lowest), &[max, low]);
     let shifted = l.binary(Binary::Sub, scores, max)?;
     let exp = l.unary(Unary::Exp, shifted);
     let sum = l.reduce(Prim::SumDim(last), exp, last);
-    let low = l.compare_scalar(Compare::Lower, sum, f64::from(f32::MIN_POSITIVE));
-    let sum = l.like(Prim::MaskFill(f64::from(f32::MIN_POSITIVE)), &[sum, low]);
+    let low = l.compare_scalar(Compare::Lower, sum, smallest);
+    let sum = l.like(Prim::MaskFill(smallest), &[sum, low]);
     let mut weights = l.binary(Binary::Div, exp, sum)?;
     if how.dropout {
         weights = super::dropout::drop(l, weights, super::dropout::RATIO)?;

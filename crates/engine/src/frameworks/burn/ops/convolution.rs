@@ -66,7 +66,7 @@ fn convolution(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let (window, pads) = window(&op.window, &kernel[2..], &shape[2..], &output[2..])?;
     let x = padded(l, x, &pads, 0.0);
     let inputs: Vec<Slot> = [x, weight].into_iter().chain(l.optional(2)?).collect();
-    let y = l.call(Prim::Conv { window, groups: size(op.groups)? }, &inputs, Kind::Float, output);
+    let y = l.call(Prim::Conv { window, groups: size(op.groups)? }, &inputs, Kind::FLOAT, output);
     l.set(0, y);
     Ok(())
 }
@@ -101,7 +101,7 @@ fn transposed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let window = Window { padding: pads.iter().map(|(begin, _)| *begin).collect(), ..window };
     let inputs: Vec<Slot> = [x, weight].into_iter().chain(l.optional(2)?).collect();
     let prim = Prim::ConvTranspose { window, padding_out, groups: size(op.groups)? };
-    let mut y = l.call(prim, &inputs, Kind::Float, full);
+    let mut y = l.call(prim, &inputs, Kind::FLOAT, full);
     for (axis, size) in output.iter().enumerate() {
         y = l.narrow(y, axis, 0, *size);
     }

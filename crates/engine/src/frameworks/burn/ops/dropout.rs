@@ -19,8 +19,8 @@ pub(super) fn drop(l: &mut Lower<'_, '_>, x: Slot, ratio: f64) -> Result<Slot, R
         return Ok(x);
     }
     let kept = 1.0 - ratio;
-    let shape = l.shape(x);
-    let mask = l.call(Prim::Bernoulli(kept), &[], Kind::Float, shape);
+    let (kind, shape) = (l.kind(x), l.shape(x));
+    let mask = l.call(Prim::Bernoulli(kept), &[], kind, shape);
     let y = l.binary(Binary::Mul, x, mask)?;
     Ok(l.scalar(Binary::Mul, y, kept.recip()))
 }
@@ -28,7 +28,7 @@ pub(super) fn drop(l: &mut Lower<'_, '_>, x: Slot, ratio: f64) -> Result<Slot, R
 /// What stochastic depth draws.
 fn uniform(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let shape = l.output_shape(0)?;
-    let y = l.call(Prim::Uniform, &[], Kind::Float, shape);
+    let y = l.call(Prim::Uniform, &[], Kind::FLOAT, shape);
     l.set(0, y);
     Ok(())
 }

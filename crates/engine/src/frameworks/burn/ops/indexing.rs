@@ -36,8 +36,8 @@ fn gather(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     }
     let indices = indices(l, shape[axis])?;
     let by = l.shape(indices);
-    let y = if shape.len() == 2 && axis == 0 && by.len() == 2 && l.kind(x) == Kind::Float {
-        l.call(Prim::Embedding, &[x, indices], Kind::Float, output)
+    let y = if shape.len() == 2 && axis == 0 && by.len() == 2 && l.kind(x).is_float() {
+        l.call(Prim::Embedding, &[x, indices], Kind::FLOAT, output)
     } else {
         let count = by.iter().product();
         let flat = l.reshape(indices, vec![count]);

@@ -49,6 +49,8 @@ fn running(l: &mut Lower<'_, '_>, buffer: Slot, batch: Slot) -> Result<(), Refus
 
 fn batch_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.input(0)?;
+    let read = l.float(x);
+    let x = l.precise(x);
     let (gamma, beta) = (l.input(1)?, l.input(2)?);
     let buffers = l.optional(3)?.zip(l.optional(4)?);
     let rank = l.rank(x);
@@ -81,12 +83,14 @@ fn batch_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let y = l.binary(Binary::Mul, y, gamma)?;
     let beta = along_channels(l, beta, rank);
     let y = l.binary(Binary::Add, y, beta)?;
+    let y = l.cast(y, read);
     l.set(0, y);
     Ok(())
 }
 
 /// Over the last axis.
 fn normalized(l: &mut Lower<'_, '_>, x: Slot, rms: bool, epsilon: f64) -> Result<Slot, Refusal> {
+    let x = l.precise(x);
     let last = l.rank(x).checked_sub(1).ok_or("a scalar")?;
     let centred = if rms {
         x
@@ -139,6 +143,7 @@ fn local_response(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     };
     let size = usize::try_from(size).map_err(|_| "too many channels")?;
     let x = l.input(0)?;
+    let x = l.precise(x);
     let shape = l.shape(x);
     let &[batch, channels, ref space @ ..] = &shape[..] else { return Err("no channel axis".into()) };
     let square = l.scalar(Binary::Pow, x, 2.0);
@@ -150,7 +155,7 @@ fn local_response(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let window =
         Window { kernel: vec![size, 1], stride: one.clone(), padding: none, dilation: one, ceil_mode: false };
     let like = l.shape(plane);
-    let mean = l.call(Prim::AvgPool2d(window, true), &[padded], Kind::Float, like);
+    let mean = l.call(Prim::AvgPool2d(window, true), &[padded], Kind::FLOAT, like);
     let mean = l.reshape(mean, shape.clone());
     let scale = l.scalar(Binary::Mul, mean, alpha);
     let scale = l.scalar(Binary::Add, scale, bias);

@@ -20,7 +20,7 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         return Err("indices that are read".into());
     }
     let mut x = l.input(0)?;
-    if l.kind(x) != Kind::Float {
+    if !l.kind(x).is_float() {
         return Err("a pool of whole numbers".into());
     }
     let (shape, output) = (l.shape(x), l.output_shape(0)?);
@@ -76,7 +76,7 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     if axes == 1 {
         full.insert(2, 1);
     }
-    let y = l.call(prim, &[x], Kind::Float, full);
+    let y = l.call(prim, &[x], Kind::FLOAT, full);
     let y = l.reshape(y, output);
     let y = corrected(l, y)?;
     l.set(0, y);
@@ -129,7 +129,7 @@ fn shares(
         table = table.iter().flat_map(|outer| axis.iter().map(move |inner| outer * inner)).collect();
     }
     let shape = [&[1, 1], &output[2..]].concat();
-    Ok(l.table("shares of means", Kind::Float, shape, table))
+    Ok(l.table("shares of means", Kind::FLOAT, shape, table))
 }
 
 /// Height and width with the depth among the channels, then the depth with them in one axis. The mean of means is the mean where every
@@ -164,10 +164,10 @@ fn volume(
     let prim = |window| if is_max { Prim::MaxPool2d(window) } else { Prim::AvgPool2d(window, padded) };
     let flat = l.reshape(x, vec![batch, channels * depth, height, width]);
     let planes = vec![batch, channels * depth, rows, columns];
-    let planes = l.call(prim(part([1, 2], false)), &[flat], Kind::Float, planes);
+    let planes = l.call(prim(part([1, 2], false)), &[flat], Kind::FLOAT, planes);
     let deep = l.reshape(planes, vec![batch, channels, depth, rows * columns]);
     let y = vec![batch, channels, front, rows * columns];
-    let y = l.call(prim(part([0, 0], true)), &[deep], Kind::Float, y);
+    let y = l.call(prim(part([0, 0], true)), &[deep], Kind::FLOAT, y);
     Ok(l.reshape(y, output.to_vec()))
 }
 
@@ -183,7 +183,7 @@ fn global(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let [batch, channels, ref spatial @ ..] = l.shape(x)[..] else { return Err("no channel axis".into()) };
     let y = match (l.node.op.name(), spatial.len()) {
         ("GlobalAveragePool", 2) => {
-            l.call(Prim::AdaptiveAvgPool2d([1, 1]), &[x], Kind::Float, output.clone())
+            l.call(Prim::AdaptiveAvgPool2d([1, 1]), &[x], Kind::FLOAT, output.clone())
         }
         (name, _) => {
             let flat = l.reshape(x, vec![batch, channels, spatial.iter().product()]);

@@ -25,6 +25,19 @@ struct Weights {
     apart: Option<[(Slot, Option<Slot>); 2]>,
 }
 
+impl Weights {
+    /// Cast once for all steps.
+    fn for_products(self, l: &mut Lower<'_, '_>) -> Weights {
+        Weights {
+            input: l.product_input(self.input),
+            hidden: l.product_input(self.hidden),
+            input_bias: self.input_bias.map(|bias| l.product_input(bias)),
+            hidden_bias: self.hidden_bias.map(|bias| l.product_input(bias)),
+            ..self
+        }
+    }
+}
+
 fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let op = l.node.op.downcast::<Rnn>().copied().ok_or("an unknown form")?;
     if [4, 7].into_iter().any(|i| l.id(i).is_some()) {
@@ -34,6 +47,7 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         return Err("gates other than the cell's own".into());
     }
     let x = l.input(0)?;
+    let x = l.product_input(x);
     let x = if op.batch_first { l.swap(x, 0, 1) } else { x };
     let [steps, batch, _] = l.shape(x)[..] else { return Err("not three axes".into()) };
     let gates = match op.cell {
@@ -52,7 +66,7 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     for layer in 0..layers {
         let mut outputs: Vec<Vec<Slot>> = Vec::new();
         for direction in 0..directions {
-            let mut w = weights(l, &op, layer, direction, directions)?;
+            let mut w = weights(l, &op, layer, direction, directions)?.for_products(l);
             let hidden = l.shape(w.hidden)[0];
             if l.shape(w.hidden)[1] != gates * hidden {
                 return Err("weights of another layout".into());
@@ -64,15 +78,17 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
                     (l.narrow(w.hidden, 1, from, to), bias)
                 }));
             }
+            let kind = Kind::Float(l.program.products);
             let initial = |l: &mut Lower<'_, '_>, i: usize| match l.optional(i)? {
-                None => Ok(l.full(Kind::Float, vec![batch, hidden], 0.0)),
+                None => Ok(l.full(kind, vec![batch, hidden], 0.0)),
                 Some(state) => {
                     let (axis, row) = (usize::from(op.batch_first), layer * directions + direction);
                     if l.shape(state).get(axis) != Some(&(layers * directions)) {
                         return Err("initial states of other layers".into());
                     }
                     let own = l.narrow(state, axis, row, row + 1);
-                    Ok::<Slot, Refusal>(l.reshape(own, vec![batch, hidden]))
+                    let own = l.reshape(own, vec![batch, hidden]);
+                    Ok::<Slot, Refusal>(l.product_input(own))
                 }
             };
             let mut h = initial(l, 5)?;
@@ -142,12 +158,17 @@ fn one_step(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let (input, hidden) = (l.swap(input?, 0, 1), l.swap(hidden?, 0, 1));
     let (input_bias, hidden_bias) = (Some(input_bias?), Some(hidden_bias?));
     let w = Weights { input, hidden, input_bias, hidden_bias, torch_order: true, apart: None };
+    let w = w.for_products(l);
+    let h = h.map(|h| l.product_input(h))?;
     let size = l.shape(w.hidden)[0];
     let (kind, c) = match op {
-        RnnCell::Lstm => (Cell::Lstm, Some(l.input(6)?)),
+        RnnCell::Lstm => {
+            let c = l.input(6)?;
+            (Cell::Lstm, Some(l.product_input(c)))
+        }
         RnnCell::Gru => (Cell::Gru, None),
     };
-    let (h, c) = cell(l, kind, x?, h?, c, &w, size)?;
+    let (h, c) = cell(l, kind, x?, h, c, &w, size)?;
     l.set(0, h);
     if let Some(c) = c {
         l.set(1, c);

@@ -53,6 +53,9 @@ fn reduce(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     if picks && axes.iter().any(|axis| shape[*axis] == 0) {
         return Err("an axis without elements".into());
     }
+    if !matches!(op.kind, ReduceKind::Max | ReduceKind::Min) {
+        x = l.precise(x);
+    }
     match op.kind {
         ReduceKind::L1 => x = l.unary(Unary::Abs, x),
         ReduceKind::L2 | ReduceKind::SumSquare => x = l.scalar(Binary::Pow, x, 2.0),

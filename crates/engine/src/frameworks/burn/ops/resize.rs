@@ -34,7 +34,7 @@ fn resize(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             let picked = axes.iter().map(|axis| nearest(how, axis)).collect::<Result<Vec<_>, _>>()?;
             let floor = |axis: &Axis| (0..axis.to).map(|i| i * axis.from / axis.to).collect::<Vec<_>>();
             if planes && axes.iter().zip(&picked).all(|(axis, picked)| floor(axis) == *picked) {
-                x = l.call(own(false, false), &[x], Kind::Float, output);
+                x = l.call(own(false, false), &[x], Kind::FLOAT, output);
             } else {
                 for (axis, picked) in axes.iter().zip(picked) {
                     let elements = picked.iter().map(|i| *i as f64).collect();
@@ -42,15 +42,15 @@ fn resize(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
                         l.table(&format!("elements of axis {}", axis.at), Kind::Int, vec![axis.to], elements);
                     let mut shape = l.shape(x);
                     shape[axis.at] = axis.to;
-                    x = l.call(Prim::Select(axis.at), &[x, by], Kind::Float, shape);
+                    x = l.call(Prim::Select(axis.at), &[x, by], Kind::FLOAT, shape);
                 }
             }
         }
         "linear" if planes && !l.model.training && how.coordinates == "align_corners" => {
-            x = l.call(own(true, true), &[x], Kind::Float, output);
+            x = l.call(own(true, true), &[x], Kind::FLOAT, output);
         }
         "linear" if planes && !l.model.training && axes.iter().all(|axis| from_half_pixel(how, axis)) => {
-            x = l.call(own(false, true), &[x], Kind::Float, output);
+            x = l.call(own(false, true), &[x], Kind::FLOAT, output);
         }
         "linear" | "cubic" => {
             for axis in &axes {
@@ -175,7 +175,7 @@ fn weighed(
         }
     }
     let table =
-        l.table(&format!("weights of axis {}", axis.at), Kind::Float, vec![axis.from, axis.to], table);
+        l.table(&format!("weights of axis {}", axis.at), Kind::FLOAT, vec![axis.from, axis.to], table);
     let end = l.rank(x).saturating_sub(1);
     let turned = if axis.at == end { x } else { l.swap(x, axis.at, end) };
     let flat = l.unsqueeze_to(turned, 2);

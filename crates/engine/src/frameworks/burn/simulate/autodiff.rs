@@ -142,7 +142,7 @@ impl Tape {
             order[self.nodes[node].depth].push(node);
         }
         device.at(Phase::Backward, self.nodes[root].layer);
-        let ones = device.zeros(&loss.tensor.shape);
+        let ones = device.zeros(loss.tensor.kind, &loss.tensor.shape);
         drop(loss);
         grads.register(device, root, ones);
         for node in order.into_iter().rev().flatten() {

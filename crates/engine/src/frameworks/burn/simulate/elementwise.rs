@@ -36,8 +36,9 @@ pub(super) fn unary(tape: &mut Tape, device: &Device, function: Unary, x: Tracke
             let shape = x.tensor.shape.clone();
             let y = device.unary(x.tensor);
             tape.unary(x.node, y, move |d, grad| {
+                let kind = grad.kind;
                 drop(grad);
-                d.zeros(&shape)
+                d.zeros(kind, &shape)
             })
         }
         Unary::Sign => {
@@ -55,12 +56,7 @@ pub(super) fn unary(tape: &mut Tape, device: &Device, function: Unary, x: Tracke
             })
         }
         Unary::Gelu => gelu(tape, device, x),
-        Unary::Sigmoid => keeping(tape, device, x, |d, x, grad| {
-            let y = d.unary(x);
-            let rest = d.unary(y.clone());
-            let value = d.binary(y, rest);
-            d.binary(value, grad)
-        }),
+        Unary::Sigmoid => sigmoid(tape, device, x),
         Unary::LogSigmoid => log_sigmoid(tape, device, x),
         Unary::Tanh => keeping(tape, device, x, |d, x, grad| {
             let y = d.unary(x);
@@ -82,6 +78,25 @@ pub(super) fn unary(tape: &mut Tape, device: &Device, function: Unary, x: Tracke
     }
 }
 
+fn sigmoid(tape: &mut Tape, device: &Device, x: Tracked) -> Tracked {
+    // `ActivationOps::sigmoid` casts to float32 and back.
+    let forward = |d: &Device, x: Tensor| {
+        let kind = x.kind;
+        let y = d.cast(x, Kind::FLOAT);
+        let y = d.unary(y);
+        d.cast(y, kind)
+    };
+    let kept = x.is_tracked().then(|| x.tensor.clone());
+    let y = forward(device, x.tensor);
+    tape.unary(x.node, y, move |d, grad| {
+        let Some(kept) = kept else { return grad };
+        let y = forward(d, kept);
+        let rest = d.unary(y.clone());
+        let value = d.binary(y, rest);
+        d.binary(value, grad)
+    })
+}
+
 /// Forward: `x/√2, erf, +1, ·x, /2`. Backward: the polynomial of `gelu_backward`.
 fn gelu(tape: &mut Tape, device: &Device, x: Tracked) -> Tracked {
     let kept = x.is_tracked().then(|| x.tensor.clone());
@@ -90,7 +105,7 @@ fn gelu(tape: &mut Tape, device: &Device, x: Tracked) -> Tracked {
     tape.unary(x.node, y, move |d, grad| {
         let Some(x) = kept else { return grad };
         // powi(3) is a product of a square and the input, or one function: a tensor either way.
-        let cube = d.make(Kind::Float, &x.shape, "elementwise");
+        let cube = d.make(x.kind, &x.shape, "elementwise");
         let c1 = d.unary(cube.clone());
         let c2 = d.unary(x.clone());
         let c3 = d.unary(cube);
@@ -123,7 +138,7 @@ fn log_sigmoid(tape: &mut Tape, device: &Device, x: Tracked) -> Tracked {
         let first = d.unary(max.clone());
         let second = d.binary(neg, max);
         let z = d.binary(first, second);
-        let ones = d.zeros(&z.shape);
+        let ones = d.zeros(z.kind, &z.shape);
         let derived = d.mask_fill(ones.clone(), mask.clone());
         let sign = d.mask_fill(ones.clone(), mask);
         let z = d.unary(z);

@@ -67,12 +67,12 @@ pub(super) fn call(
                 parents,
                 y,
                 move |d, grad| {
-                    let zeros = d.zeros(&x_shape);
+                    let zeros = d.zeros(grad.kind, &x_shape);
                     let grad = d.mask_where(grad, for_x, zeros);
                     d.unbroadcast(grad, &x_shape)
                 },
                 move |d, grad| {
-                    let zeros = d.zeros(&value_shape);
+                    let zeros = d.zeros(grad.kind, &value_shape);
                     let grad = d.mask_where(zeros, for_value, grad);
                     d.unbroadcast(grad, &value_shape)
                 },
@@ -123,7 +123,7 @@ pub(super) fn call(
             let kept_bias = bias.as_ref().map(|b| b.tensor.clone());
             let parents = [x.node, weight.node, bias.as_ref().and_then(|b| b.node)];
             drop((x.tensor, weight.tensor, bias));
-            let y = device.make(Kind::Float, &shape, "convolution");
+            let y = device.make(out.kind, &shape, "convolution");
             let window = window.clone();
             tape.node(&parents, y, move |d, grads, grad| {
                 let (x_shape, w_shape) = (kept_x.shape.clone(), kept_weight.shape.clone());
@@ -166,7 +166,7 @@ pub(super) fn call(
             let (full, is_mean) = (x.tensor.shape.clone(), *prim == Prim::Mean);
             let y = device.reduce_all(x.tensor);
             tape.unary(x.node, y, move |d, grad| {
-                let ones = d.zeros(&full);
+                let ones = d.zeros(grad.kind, &full);
                 let value = if is_mean { d.unary(ones) } else { ones };
                 let grad = d.reshape(grad, &vec![1; full.len()]);
                 d.binary(value, grad)
@@ -177,7 +177,7 @@ pub(super) fn call(
             let (full, axis, is_mean) = (x.tensor.shape.clone(), *axis, matches!(prim, Prim::MeanDim(_)));
             let y = device.reduce(x.tensor, axis);
             tape.unary(x.node, y, move |d, grad| {
-                let ones = d.zeros(&full);
+                let ones = d.zeros(grad.kind, &full);
                 let value = if is_mean { d.unary(ones) } else { ones };
                 let grad = d.reduce(grad, axis);
                 d.binary(value, grad)
@@ -190,10 +190,10 @@ pub(super) fn call(
                 return Some(Tracked::constant(device.reduce(x.tensor, *axis)));
             }
             let indices = device.make(Kind::Int, &shape, "indices");
-            let y = device.make(Kind::Float, &shape, "reduction");
+            let y = device.make(out.kind, &shape, "reduction");
             drop(x.tensor);
             tape.unary(x.node, y, move |d, grad| {
-                let zeros = d.zeros(&full);
+                let zeros = d.zeros(grad.kind, &full);
                 let y = d.assign(zeros, grad);
                 drop(indices);
                 y
@@ -245,7 +245,7 @@ pub(super) fn call(
             let from = x.tensor.shape.clone();
             let y = device.slice(x.tensor, ranges);
             tape.unary(x.node, y, move |d, grad| {
-                let zeros = d.zeros(&from);
+                let zeros = d.zeros(grad.kind, &from);
                 d.assign(zeros, grad)
             })
         }
@@ -276,7 +276,7 @@ pub(super) fn call(
             let y = device.make(out.kind, &shape, "gather");
             drop(x.tensor);
             tape.unary(x.node, y, move |d, grad| {
-                let zeros = d.zeros(&from);
+                let zeros = d.zeros(grad.kind, &from);
                 let y = d.assign(zeros, grad);
                 drop(by);
                 y
@@ -285,12 +285,12 @@ pub(super) fn call(
         Prim::Embedding => {
             let (weight, by) = (inputs.take()?, inputs.take()?.tensor);
             let kept = weight.tensor.clone();
-            let y = device.make(Kind::Float, &shape, "gather");
+            let y = device.make(out.kind, &shape, "gather");
             drop(weight.tensor);
             tape.unary(weight.node, y, move |d, grad| {
                 let rows = grad.elements() / kept.shape[1].max(1);
                 let grad = d.reshape(grad, &[rows, kept.shape[1]]);
-                let zeros = d.zeros(&kept.shape);
+                let zeros = d.zeros(grad.kind, &kept.shape);
                 let y = d.assign(zeros, grad);
                 drop((by, kept));
                 y
@@ -298,12 +298,12 @@ pub(super) fn call(
         }
         Prim::Convert => {
             let x = inputs.take()?;
-            let y = device.make(out.kind, &shape, "cast");
-            drop(x);
-            Tracked::constant(y)
+            let (from, node) = (x.tensor.kind, x.node);
+            let y = device.cast(x.tensor, out.kind);
+            tape.unary(node, y, move |d, grad| d.cast(grad, from))
         }
         Prim::Detach => Tracked::constant(inputs.take()?.tensor),
-        Prim::Bernoulli(_) | Prim::Uniform => Tracked::constant(device.make(Kind::Float, &shape, "random")),
+        Prim::Bernoulli(_) | Prim::Uniform => Tracked::constant(device.make(out.kind, &shape, "random")),
         Prim::Full(_) => Tracked::constant(device.make(out.kind, &shape, "fill")),
     })
 }

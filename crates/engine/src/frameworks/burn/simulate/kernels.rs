@@ -46,8 +46,13 @@ impl Device {
         y
     }
 
-    pub(super) fn zeros(&self, shape: &[usize]) -> Tensor {
-        self.make(Kind::Float, shape, "fill")
+    pub(super) fn zeros(&self, kind: Kind, shape: &[usize]) -> Tensor {
+        self.make(kind, shape, "fill")
+    }
+
+    /// `kernel/cast/base.rs`: nothing where it is of that kind.
+    pub(super) fn cast(&self, x: Tensor, kind: Kind) -> Tensor {
+        if x.kind == kind { x } else { self.make(kind, &x.shape, "cast") }
     }
 
     pub(super) fn copy(&self, x: &Tensor) -> Tensor {
@@ -77,7 +82,7 @@ impl Device {
         let rank = a.rank();
         let mut shape: Vec<usize> = a.shape.iter().zip(&b.shape).map(|(a, b)| *a.max(b)).collect();
         (shape[rank - 2], shape[rank - 1]) = (a.shape[rank - 2], b.shape[rank - 1]);
-        self.make(Kind::Float, &shape, "matmul")
+        self.make(a.kind, &shape, "matmul")
     }
 
     /// `reshape_action` (burn-std): a view where the tensor is contiguous, where axes are only split, or where leading ones are put

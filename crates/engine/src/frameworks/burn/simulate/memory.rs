@@ -165,7 +165,7 @@ pub(super) struct Device {
 impl Device {
     pub(super) fn bytes(&self, kind: Kind, elements: usize) -> Bytes {
         let each = match kind {
-            Kind::Float => 4,
+            Kind::Float(float) => float.bytes(),
             Kind::Int => self.backend.int_bytes,
             Kind::Bool => self.backend.bool_bytes,
         };

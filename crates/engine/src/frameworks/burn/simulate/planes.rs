@@ -47,7 +47,7 @@ impl Device {
         let mut shape = vec![x.shape[0]];
         shape.extend(sizes(window, &weight.shape[1..last], &x.shape[1..last]));
         shape.push(weight.shape[0]);
-        self.make(Kind::Float, &shape, "convolution")
+        self.make(x.kind, &shape, "convolution")
     }
 
     pub(super) fn conv(&self, x: Tensor, weight: Tensor, window: &Window) -> Tensor {
@@ -58,8 +58,9 @@ impl Device {
 
     /// A transposed convolution of the gradient; `shape` is the input's.
     pub(super) fn conv_data(&self, grad: Tensor, weight: Tensor, shape: &[usize]) -> Tensor {
+        let kind = grad.kind;
         drop((grad, weight));
-        self.make(Kind::Float, shape, "convolution")
+        self.make(kind, shape, "convolution")
     }
 
     /// A convolution of the input by the gradient, group by group.
@@ -85,7 +86,7 @@ impl Device {
             }
             return self.channels_first(y);
         }
-        let mut all = self.make(Kind::Float, &want, "convolution");
+        let mut all = self.make(x.kind, &want, "convolution");
         let (inner, outer) = (want[last], want[0] / groups.max(1));
         want[0] = outer;
         let piece = |t: &Tensor, from: usize, to: usize| {
@@ -143,7 +144,7 @@ impl Device {
         let packed = self.channels_last(x);
         let packed = self.aligned(packed);
         let packed = self.channels_first(packed);
-        let y = self.plane(&packed, size, Kind::Float);
+        let y = self.plane(&packed, size, packed.kind);
         let indices = indices.then(|| self.plane(&packed, size, Kind::Int));
         (y, indices)
     }
@@ -162,7 +163,7 @@ impl Device {
             let i = self.channels_last(i);
             self.aligned(i)
         });
-        let y = self.plane(&x, &x.shape[2..], Kind::Float);
+        let y = self.plane(&x, &x.shape[2..], x.kind);
         drop((grad, indices));
         y
     }
