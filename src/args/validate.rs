@@ -9,7 +9,8 @@ use std::path::PathBuf;
 ///
 /// The steps are run by Burn inside of memfit, or by the host's own PyTorch or Keras (--runner), and compared with what memfit predicts for
 /// that framework. Exit code 1 means that the peak differs by more than --tolerance, or that the device had not enough memory; a missing
-/// interpreter, package or device is exit code 2.
+/// interpreter, package or device is exit code 2, and so is half precision where a backend of Burn's has none: the processor's has neither
+/// dtype, wgpu float16 where the driver has it.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -17,6 +18,7 @@ Examples:
   memfit validate resnet50.onnx -b 32 --runner torch --precision mixed-bf16
   memfit validate model.keras -b 32 --runner keras --python .venv/bin/python
   memfit validate unet.onnx -b 8 --backend wgpu --optimizer adamw --steps 5
+  memfit validate unet.onnx -b 8 --backend cuda --precision mixed-bf16
   memfit validate resnet50.onnx --backend cuda --search --record search.json
   memfit validate --suite models/suite.toml --backend wgpu --record records.jsonl")]
 pub(crate) struct ValidateArgs {

@@ -98,6 +98,22 @@ fn what_is_not_installed_is_said() {
 }
 
 #[test]
+fn half_precision_is_laid_out_as_predicted() {
+    let Some(folder) = driver() else { return };
+    for precision in ["bf16", "mixed-fp16", "mixed-bf16"] {
+        let words = ["-b", "64", "--steps", "2", "--format", "json", "--precision", precision];
+        let run = on(folder, "", 8 << 30, &words);
+        assert_eq!(run.code, 0, "{precision}: {}{}", run.out, run.err);
+        let record = run.json();
+        for (what, most) in [("peak", 0.03), ("reserved", 0.1)] {
+            let [measured, predicted] =
+                ["measured_bytes", "predicted_bytes"].map(|key| row(&record, what)[key].as_f64().unwrap());
+            assert!((predicted / measured - 1.0).abs() < most, "{precision}: {what} {measured} {predicted}");
+        }
+    }
+}
+
+#[test]
 fn steps_are_measured_beside_what_is_predicted() {
     let Some(folder) = driver() else { return };
     let run = on(folder, "", 8 << 30, &["-b", "64", "--steps", "2", "--format", "json"]);

@@ -8,29 +8,42 @@ use std::path::PathBuf;
 /// Where a distribution tells the loader of it.
 const DRIVERS: &str = "/usr/share/vulkan/icd.d";
 
-/// Runs the suite; nothing to check where there is no such device and none can be installed.
+/// The lists of runs, and the files of their records. Mesa computes float16 since version 22.3, where the processor converts it (F16C).
+const SUITES: [(&str, &str); 2] =
+    [("models/suite.toml", "lavapipe"), ("models/suite_half.toml", "lavapipe_half")];
+
+/// Runs the suites; nothing to check where there is no such device and none can be installed.
 pub(crate) fn passes() -> Result<Option<bool>> {
     let Some(driver) = driver().or_else(install) else {
         println!("skipped: no lavapipe (Debian: apt-get install mesa-vulkan-drivers)");
         return Ok(None);
     };
-    // The tests' own binary, built as the checks before have it.
+    // The tests' own binary, built as the checks before have it, and what compares half precision with full.
     let mut build = cargo();
-    build.args(["test", "--quiet"]).args(DEVICES).args(["--test", "cli", "--no-run"]);
+    build.args(["test", "--quiet"]).args(DEVICES).args(["--test", "cli", "--test", "half", "--no-run"]);
     println!("{}", shown(&build));
     if !succeeds(&mut build)? {
         return Ok(Some(false));
     }
-    let records = root().join("target/lavapipe.jsonl");
-    let _ = std::fs::remove_file(&records);
-    let mut run = program(root().join("target/debug/memfit"));
-    run.args(["validate", "--suite"])
-        .arg(root().join("models/suite.toml"))
-        .args(["--backend", "wgpu", "--record"])
-        .arg(records)
-        .env("VK_ICD_FILENAMES", driver);
-    println!("{}", shown(&run));
-    succeeds(&mut run).map(Some)
+    let mut half = cargo();
+    half.args(["test", "--quiet"]).args(DEVICES).args(["--test", "half"]).env("VK_ICD_FILENAMES", &driver);
+    println!("{}", shown(&half));
+    let mut passes = succeeds(&mut half)?;
+    let converts = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains(" f16c"));
+    let suites = if converts { &SUITES[..] } else { &SUITES[..1] };
+    for (suite, name) in suites {
+        let records = root().join(format!("target/{name}.jsonl"));
+        let _ = std::fs::remove_file(&records);
+        let mut run = program(root().join("target/debug/memfit"));
+        run.args(["validate", "--suite"])
+            .arg(root().join(suite))
+            .args(["--backend", "wgpu", "--record"])
+            .arg(records)
+            .env("VK_ICD_FILENAMES", &driver);
+        println!("{}", shown(&run));
+        passes &= succeeds(&mut run)?;
+    }
+    Ok(Some(passes))
 }
 
 fn driver() -> Option<PathBuf> {

@@ -42,11 +42,6 @@ impl Precision {
         }
     }
 
-    /// The half precision that is somewhere in a step.
-    pub fn half(self) -> Option<DType> {
-        self.autocast().or(Some(self.model_dtype())).filter(|dtype| dtype.is_half())
-    }
-
     /// The dtype that stands for float32 in the model itself.
     pub fn model_dtype(self) -> DType {
         match self {

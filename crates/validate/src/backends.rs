@@ -4,9 +4,9 @@ use crate::counting;
 use crate::measure::{Meter, Run, measure};
 use crate::measurement::{Measurement, Usage};
 use burn_ndarray::{NdArray, NdArrayDevice};
-use memfit_engine::allocators::CubeclConfig;
-use memfit_engine::frameworks::burn::Backend as Layout;
 use memfit_engine::Precision;
+use memfit_engine::allocators::CubeclConfig;
+use memfit_engine::frameworks::burn::{Backend as Layout, Float};
 use memfit_graph::{Bytes, DType};
 
 /// Who runs the steps, as a record names it.
@@ -62,31 +62,28 @@ impl Backend {
     }
 }
 
-/// Whether a device runs kernels of a precision, asked before anything is allocated there. One that is not found says so when it is
-/// used.
+/// Whether a backend has kernels of a precision here; one whose device is not found says that when it is used.
 ///
 /// # Errors
 /// In words that say what is missing.
-pub fn runs(backend: Backend, precision: Precision) -> Result<(), String> {
-    let Some(half) = precision.half() else { return Ok(()) };
-    let (name, dtype) = match half {
-        DType::Bfloat16 => ("bfloat16", burn_backend::DType::BF16),
-        _ => ("float16", burn_backend::DType::F16),
-    };
+pub fn computes(backend: Backend, float: Float) -> Result<(), String> {
     let has = match backend {
-        Backend::Cpu => return Err(format!("burn-ndarray has no {name}")),
+        Backend::Cpu => Some(float == Float::F32),
         #[cfg(feature = "wgpu")]
-        Backend::Wgpu => crate::wgpu::has(dtype),
+        Backend::Wgpu => crate::wgpu::computes(float),
         #[cfg(feature = "cuda")]
-        Backend::Cuda => crate::cuda::has(dtype),
+        Backend::Cuda => crate::cuda::computes(float),
         #[allow(unreachable_patterns)]
         _ => None,
     };
-    match (has, half) {
-        (Some(false), DType::Bfloat16) if backend == Backend::Wgpu => {
-            Err("WGSL, which Burn's kernels are written in here, has no bfloat16".into())
-        }
-        (Some(false), _) => Err(format!("{} has no kernels of {name}", device(backend))),
+    match has {
+        Some(false) => Err(match (backend, float) {
+            (Backend::Cpu, _) => format!("Burn's processor backend has no {}", float.name()),
+            (Backend::Wgpu, Float::Bf16) => {
+                "the language of Burn's kernels here, WGSL, has no bfloat16".into()
+            }
+            _ => format!("{} has no {} in kernels", device(backend), float.name()),
+        }),
         _ => Ok(()),
     }
 }

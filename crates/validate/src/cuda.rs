@@ -2,16 +2,18 @@
 
 use crate::measure::{Run, measure};
 use crate::measurement::Measurement;
+use crate::ops::float;
 use crate::pools::Pools;
 use crate::record::Ended;
 use crate::silence::{Elsewhere, Silence};
-use burn_backend::{Backend, DType};
+use burn_backend::Backend;
 use burn_cuda::{Cuda, CudaDevice};
 use cubecl::Runtime;
 use cubecl::client::ComputeClient;
 use cubecl::cuda::CudaRuntime;
 use cudarc::driver::result;
 use memfit_engine::allocators::CubeclConfig;
+use memfit_engine::frameworks::burn::{Float, Kind};
 use memfit_graph::Bytes;
 
 type Own = Cuda<f32, i32>;
@@ -68,9 +70,11 @@ fn client() -> Option<ComputeClient<CudaRuntime>> {
     std::panic::catch_unwind(|| CudaRuntime::client(&CudaDevice::default())).ok()
 }
 
-/// Whether cubecl has kernels of a dtype for the card; none where it could not be asked.
-pub(crate) fn has(dtype: DType) -> Option<bool> {
-    client().map(|_| Own::supports_dtype(&CudaDevice::default(), dtype))
+/// Whether cubecl has kernels of a precision for the card; none where it could not be asked.
+pub(crate) fn computes(of: Float) -> Option<bool> {
+    client()?;
+    let dtype = float(Kind::Float(of)).ok()?;
+    Some(Own::supports_dtype(&CudaDevice::default(), dtype.into()))
 }
 
 pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measurement {

@@ -5,7 +5,7 @@ use crate::measurement::{Measurement, Usage};
 use crate::probe::observe;
 use crate::record::{Ended, Seen};
 use crate::silence::{Elsewhere, Silence, said};
-use crate::step::{Moment, Stopped, Trainer};
+use crate::step::{Moment, Stopped, Trainer, download};
 use burn_backend::tensor::Device;
 use burn_backend::{Backend, FloatDType};
 use memfit_engine::Phase;
@@ -104,6 +104,8 @@ pub struct Run<'a> {
     pub interrupted: &'a AtomicBool,
     /// The most that tensors may take; more is as if the device had no more.
     pub limit: Option<Bytes>,
+    /// Is shown each parameter's name and gradient, which then are read from the device.
+    pub gradients: Option<&'a dyn Fn(&str, &[f32])>,
 }
 
 /// Measures steps on a device. `progress` is told after each one: how many, and the highest so far.
@@ -200,7 +202,13 @@ fn steps<B: Backend, M: Meter>(
         })));
         let watch = gauge.clone();
         let result = guarded(gauge, program, || {
-            trainer.step(&mut |moment| Gauge::check(&watch, moment), &mut |_, _| {})
+            trainer.step(&mut |moment| Gauge::check(&watch, moment), &mut |parameter, gradient| {
+                let Some(show) = run.gradients else { return };
+                let source = program.sources.iter().find(|source| source.slot == parameter);
+                if let Some((source, elements)) = source.zip(download::<B>(gradient.clone())) {
+                    show(&source.name, &elements);
+                }
+            })
         });
         observe(None);
         let result = result.and_then(|r| r.map_err(|s: Stopped| ended(program, gauge, &s.call, s.message)));

@@ -2,13 +2,15 @@
 
 use crate::measure::{Run, measure};
 use crate::measurement::Measurement;
+use crate::ops::float;
 use crate::pools::Pools;
 use crate::record::Ended;
-use burn_backend::{Backend, DType};
+use burn_backend::Backend;
 use burn_wgpu::graphics::AutoGraphicsApi;
 use burn_wgpu::{RuntimeOptions, Wgpu, WgpuDevice, WgpuRuntime, init_setup};
 use cubecl::Runtime;
 use memfit_engine::allocators::CubeclConfig;
+use memfit_engine::frameworks::burn::{Float, Kind};
 use memfit_graph::Bytes;
 use std::sync::OnceLock;
 
@@ -30,10 +32,11 @@ pub(crate) fn config() -> Option<CubeclConfig> {
     Some(crate::pools::config(&WgpuRuntime::client(&WgpuDevice::default())))
 }
 
-/// Whether kernels compute in a dtype: WGSL has float16 where the driver has it in shaders and in buffers. None without a device.
-pub(crate) fn has(dtype: DType) -> Option<bool> {
+/// Whether there are kernels of a precision: of float16 where the driver has it in shaders and in buffers. None without a device.
+pub(crate) fn computes(of: Float) -> Option<bool> {
     adapter()?;
-    Some(Own::supports_dtype(&WgpuDevice::default(), dtype))
+    let dtype = float(Kind::Float(of)).ok()?;
+    Some(Own::supports_dtype(&WgpuDevice::default(), dtype.into()))
 }
 
 pub(crate) fn run(run: Run<'_>, progress: &mut dyn FnMut(u32, Bytes)) -> Measurement {

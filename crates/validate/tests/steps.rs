@@ -2,7 +2,7 @@
 #![cfg(feature = "cpu")]
 #![allow(clippy::unwrap_used)]
 
-use memfit_engine::frameworks::burn::{Program, program};
+use memfit_engine::frameworks::burn::{Kind, Program, program};
 use memfit_engine::{Checkpoint, Framework, Model, Plan, Precision};
 use memfit_graph::{Binding, Bytes, Problem, infer};
 use memfit_validate::backends::{Backend, run};
@@ -34,7 +34,7 @@ fn steps(limit: Option<Bytes>, end: u32) -> Measurement {
 fn steps_of(plan: &Plan, limit: Option<Bytes>, end: u32) -> Measurement {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (program, interrupted) = (lenet(plan).unwrap(), AtomicBool::new(false));
-    let asked = Run { program: &program, steps: 5, interrupted: &interrupted, limit };
+    let asked = Run { program: &program, steps: 5, interrupted: &interrupted, limit, gradients: None };
     let mut progress = |step: u32, _: Bytes| interrupted.store(step == end, Ordering::Relaxed);
     run(Backend::Cpu, asked, &mut progress)
 }
@@ -74,8 +74,7 @@ fn batches_before_an_update_add_up_in_the_first_ones_gradients() {
 #[test]
 fn what_of_a_plan_burn_does_not_run_is_refused_before_anything_is_made() {
     let plans = [
-        ("--precision", Plan { precision: Precision::MixedBf16, ..plan() }),
-        ("--precision", Plan { precision: Precision::Bf16, ..plan() }),
+        ("plan", Plan { precision: Precision::Bf16, master_weights: true, ..plan() }),
         ("--checkpoint", Plan { checkpoint: Checkpoint::Full, ..plan() }),
     ];
     for (flag, plan) in plans {
@@ -83,4 +82,37 @@ fn what_of_a_plan_burn_does_not_run_is_refused_before_anything_is_made() {
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(problems[0].to_string().contains(flag), "{}", problems[0]);
     }
+}
+
+/// Burn refuses tensors of two precisions: every function of several reads one, in every model of the suite and small network.
+#[test]
+fn no_function_reads_floats_of_two_precisions() {
+    let precisions = [Precision::Bf16, Precision::MixedFp16];
+    let mut files = Vec::new();
+    for folder in ["../../models", "tests/data"] {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        files.extend(std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    files.retain(|path| path.extension().is_some_and(|e| e == "onnx"));
+    let mut written = 0;
+    for path in files {
+        let Ok(model) = memfit_onnx::import_from(std::fs::File::open(&path).unwrap()) else { continue };
+        let model = Model::new(model.graph, "model", "onnx", model.operators);
+        for precision in precisions {
+            let plan = Plan { precision, ..plan() };
+            let graph = model.recomposed(&plan);
+            let Ok(inferred) = infer(graph, &Binding { batch: Some(2), ..Binding::default() }) else { break };
+            let Ok(program) = program(graph, &inferred, &plan) else { break };
+            written += 1;
+            let all = program.instrs.iter().chain(program.updates.iter().flat_map(|update| &update.instrs));
+            for instr in all {
+                let kinds = instr.inputs.iter().map(|slot| program.ty(*slot).kind);
+                let floats: Vec<_> = kinds.filter(|kind| kind.is_float()).collect();
+                assert!(floats.windows(2).all(|pair| pair[0] == pair[1]), "{}: {instr:?}", path.display());
+            }
+            let parameters = program.updates.iter().map(|update| program.ty(update.parameter).kind);
+            assert!(parameters.clone().all(|kind| kind == Kind::Float(program.stored)));
+        }
+    }
+    assert!(written > 60, "{written}");
 }

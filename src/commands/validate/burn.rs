@@ -51,16 +51,6 @@ mod real {
         backend.available().map_err(lacks).map(|()| backend)
     }
 
-    /// What is asked for, if the backend runs it.
-    fn asked_of(args: &ValidateArgs, backend: Backend) -> Result<Asked, Failure> {
-        let asked = asked(args)?;
-        let lacks = |why| {
-            let other = if backend == Backend::Cpu { "--backend wgpu or cuda, or " } else { "" };
-            Failure::new("--precision", why).hint(format!("{other}--runner torch, or --precision fp32"))
-        };
-        backends::runs(backend, asked.plan.precision).map_err(lacks).map(|()| asked)
-    }
-
     /// What of a record is known before a step.
     pub(in super::super) fn describe(args: &ValidateArgs) -> Result<Record, Failure> {
         let backend = backend(args)?;
@@ -75,10 +65,16 @@ mod real {
     /// Runs the steps.
     pub(in super::super) fn run(args: &ValidateArgs) -> Result<Record, Failure> {
         let backend = backend(args)?;
-        let mut asked = asked_of(args, backend)?;
-        let program = program(&asked, None)?;
+        let mut asked = asked(args)?;
+        let program = program(&asked, backend, None)?;
         let prediction = burn::predict(&program, backend.layout());
-        let run = Run { program: &program, steps: args.steps, interrupted: &INTERRUPTED, limit: args.limit };
+        let run = Run {
+            program: &program,
+            steps: args.steps,
+            interrupted: &INTERRUPTED,
+            limit: args.limit,
+            gradients: None,
+        };
         let begin = Instant::now();
         let mut progress = |step: u32, peak: Bytes| output::steps(begin, step, args.steps, peak);
         let measurement = backends::run(backend, run, &mut progress);
@@ -93,23 +89,31 @@ mod real {
         Ok(asked.record)
     }
 
-    fn program(asked: &Asked, batch: Option<u64>) -> Result<Program, Failure> {
+    fn program(asked: &Asked, backend: Backend, batch: Option<u64>) -> Result<Program, Failure> {
         let mut binding = asked.ready.binding.clone();
         binding.batch = batch.or(binding.batch);
         let graph = asked.ready.model.recomposed(&asked.plan);
         let failure = |problems| asked.ready.failure(problems);
         let inferred = infer(graph, &binding).map_err(failure)?;
-        burn::program(graph, &inferred, &asked.plan).map_err(failure)
+        let program = burn::program(graph, &inferred, &asked.plan).map_err(failure)?;
+        for float in [program.stored, program.products] {
+            let lacks = |why| {
+                let other = if backend == Backend::Cpu { "--backend wgpu or cuda; " } else { "" };
+                Failure::new("--precision", why).hint(format!("{other}--runner torch; --precision fp32"))
+            };
+            backends::computes(backend, float).map_err(lacks)?;
+        }
+        Ok(program)
     }
 
     /// The largest batch that is predicted to run inside of a limit: that of `--limit`, else what is free on the device.
     pub(in super::super) fn largest(args: &ValidateArgs) -> Result<Option<u64>, Failure> {
         let backend = backend(args)?;
-        let asked = asked_of(args, backend)?;
+        let asked = asked(args)?;
         let Some(limit) = args.limit.or_else(|| backends::free(backend)) else { return Ok(None) };
         let config = backends::pools(backend);
         let attempt = |batch: u64| {
-            let prediction = burn::predict(&program(&asked, Some(batch))?, backend.layout());
+            let prediction = burn::predict(&program(&asked, backend, Some(batch))?, backend.layout());
             let fits = match config {
                 Some(mut config) if args.limit.is_none() => {
                     config.limit = Some(limit);

@@ -18,8 +18,8 @@ pub use ops::names as supported_operators;
 pub use optimizer::NAMES as OPTIMIZERS;
 pub use predict::{Prediction, phase_index, predict};
 pub use program::{
-    Binary, Compare, Fill, Float, Instr, Kind, Prim, Program, Range, Slot, SlotType, Source, SourceKind, Unary,
-    Update, Window,
+    Binary, Compare, Fill, Float, Instr, Kind, Prim, Program, Range, Slot, SlotType, Source, SourceKind,
+    Unary, Update, Window,
 };
 pub use simulate::Backend;
 

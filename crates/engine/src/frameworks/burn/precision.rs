@@ -102,3 +102,95 @@ impl Calls<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frameworks::burn::{Backend, predict, program};
+    use crate::{Framework, Loss, Plan};
+    use memfit_graph::{Attributes, Binding, Bytes, DType, Graph, Role, Shape, Type, infer};
+
+    /// A layer, a norm over its outputs, a softmax.
+    fn layers() -> Graph {
+        let mut g = Graph::default();
+        let float = |shape: &[u64]| Type::tensor(DType::Float32, Shape::from(shape));
+        let x = g.add_tensor("x", float(&[4, 8]), Role::Input);
+        g.inputs = vec![x];
+        let mut weight = |name: &str, shape: &[u64]| g.add_tensor(name, float(shape), Role::Initializer);
+        let layer = [weight("a.weight", &[8, 16]), weight("a.bias", &[16])];
+        let norm = [weight("n.weight", &[16]), weight("n.bias", &[16])];
+        let y = g.push("Gemm", Attributes::default(), &[x, layer[0], layer[1]], "y").unwrap();
+        let y = g.push("Relu", Attributes::default(), &[y], "r").unwrap();
+        let y = g.push("LayerNormalization", Attributes::default(), &[y, norm[0], norm[1]], "n").unwrap();
+        let y = g.push("Softmax", Attributes::default(), &[y], "s").unwrap();
+        g.outputs = vec![y];
+        g
+    }
+
+    fn written(precision: Precision) -> Program {
+        let g = layers();
+        let plan = Plan {
+            framework: Framework::Burn,
+            optimizer: "adam".into(),
+            loss: Loss::None,
+            precision,
+            ..Plan::default()
+        };
+        program(&g, &infer(&g, &Binding::default()).unwrap(), &plan).unwrap()
+    }
+
+    /// The kind of what a function makes, where it first stands.
+    fn made(program: &Program, prim: &Prim) -> Kind {
+        let instr = program.instrs.iter().find(|instr| instr.prim == *prim).unwrap();
+        program.ty(instr.output).kind
+    }
+
+    #[test]
+    fn in_half_precision_alone_nothing_is_cast_and_everything_is_half() {
+        for (precision, float) in [(Precision::Fp16, Float::F16), (Precision::Bf16, Float::Bf16)] {
+            let program = written(precision);
+            assert!(program.slots.iter().all(|ty| ty.kind == Kind::Float(float)));
+            assert!(program.instrs.iter().all(|instr| instr.prim != Prim::Convert));
+            let [half, full] =
+                [program, written(Precision::Fp32)].map(|program| predict(&program, Backend::WGPU).steady);
+            assert_eq!(half.0 * 2, full.0);
+        }
+    }
+
+    #[test]
+    fn products_are_half_and_norms_softmax_and_loss_are_not() {
+        let program = written(Precision::MixedBf16);
+        let half = Kind::Float(Float::Bf16);
+        assert_eq!(made(&program, &Prim::Linear), half);
+        assert_eq!(made(&program, &Prim::Unary(Unary::Relu)), half);
+        for prim in [Prim::MeanDim(1), Prim::Unary(Unary::Exp), Prim::SumDim(1), Prim::Mean] {
+            assert_eq!(made(&program, &prim), Kind::FLOAT, "{prim:?}");
+        }
+        // Input, weight and bias down, what the norm reads up.
+        let casts = program.instrs.iter().filter(|instr| instr.prim == Prim::Convert);
+        assert_eq!(
+            casts.map(|i| program.ty(i.output).kind).collect::<Vec<_>>(),
+            [half, half, half, Kind::FLOAT]
+        );
+        // What is held between steps is as precise as without.
+        let [mixed, full] =
+            [program, written(Precision::Fp32)].map(|program| predict(&program, Backend::WGPU).steady);
+        assert_eq!(mixed, full);
+    }
+
+    #[test]
+    fn a_gradient_has_the_precision_of_what_it_is_of() {
+        // The layer's gradients are made in half precision and cast to those of the stored weights, which are all there before the update.
+        let parameters = Bytes(4 * (8 * 16 + 16 + 16 + 16));
+        let p = predict(&written(Precision::MixedFp16), Backend::WGPU);
+        assert!(p.phases[2] >= p.steady + parameters);
+    }
+
+    #[test]
+    fn bounds_are_those_of_the_types() {
+        let of = |float: Float| float.bounds();
+        assert_eq!(of(Float::F16), [-65_504.0, 6.103_515_625e-5]);
+        assert_eq!(of(Float::Bf16)[0], f64::from(f32::from_bits(0xff7f_0000)));
+        assert_eq!(of(Float::F32)[1], f64::from(f32::MIN_POSITIVE));
+    }
+}

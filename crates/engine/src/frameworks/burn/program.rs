@@ -29,6 +29,15 @@ pub enum Float {
 }
 
 impl Float {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Float::F32 => "float32",
+            Float::F16 => "float16",
+            Float::Bf16 => "bfloat16",
+        }
+    }
+
     /// Bytes of an element.
     pub fn bytes(self) -> u64 {
         if self == Float::F32 { 4 } else { 2 }

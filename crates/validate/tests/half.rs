@@ -1,0 +1,78 @@
+//! Half precision on a device computes what float32 on the processor does, as near as its digits allow. Skipped where no adapter has it;
+//! `cargo xtask test --only lavapipe` runs it on Mesa's.
+#![cfg(feature = "wgpu")]
+#![allow(clippy::unwrap_used)]
+
+use memfit_engine::frameworks::burn::{Float, Prim, Program, program};
+use memfit_engine::{Framework, Model, Plan, Precision};
+use memfit_graph::{Binding, infer};
+use memfit_validate::backends::{Backend, computes, device, run};
+use memfit_validate::measure::Run;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+
+/// By how much of its norm a gradient may differ: float16 has eleven digits, of which sums over a network lose some.
+const SLACK: f64 = 0.03;
+
+fn network(name: &str, precision: Precision) -> Program {
+    let path = format!("{}/tests/data/{name}.onnx", env!("CARGO_MANIFEST_DIR"));
+    let model = memfit_onnx::import_from(std::fs::File::open(path).unwrap()).unwrap();
+    let model = Model::new(model.graph, name, "onnx", model.operators);
+    let plan = Plan { framework: Framework::Burn, optimizer: "sgd".into(), precision, ..Plan::default() };
+    let graph = model.recomposed(&plan);
+    let inferred = infer(graph, &Binding { batch: Some(2), ..Binding::default() }).unwrap();
+    let mut program = program(graph, &inferred, &plan).unwrap();
+    // Chance off: masks keep everything.
+    for instr in &mut program.instrs {
+        if matches!(instr.prim, Prim::Bernoulli(_)) {
+            instr.prim = Prim::Full(1.0);
+        }
+    }
+    program
+}
+
+/// The loss and all gradients of a step with the same numbers everywhere.
+fn step(backend: Backend, program: &Program) -> (f64, BTreeMap<String, Vec<f32>>) {
+    let found = RefCell::new(BTreeMap::new());
+    let see =
+        |name: &str, gradient: &[f32]| drop(found.borrow_mut().insert(name.to_owned(), gradient.to_vec()));
+    let interrupted = AtomicBool::new(false);
+    let asked = Run { program, steps: 1, interrupted: &interrupted, limit: None, gradients: Some(&see) };
+    let measured = run(backend, asked, &mut |_, _| {});
+    assert_eq!(measured.ended, None);
+    (measured.losses[0], found.into_inner())
+}
+
+fn norm(elements: impl Iterator<Item = f64>) -> f64 {
+    elements.map(|x| x * x).sum::<f64>().sqrt()
+}
+
+#[test]
+fn losses_and_gradients_in_half_precision_are_near_those_in_full() {
+    if computes(Backend::Wgpu, Float::F16).is_err() || device(Backend::Wgpu) == "no device" {
+        println!("skipped: no adapter with float16");
+        return;
+    }
+    let mut wrong = Vec::new();
+    for name in ["convolutions", "masked_attention"] {
+        let (loss, full) = step(Backend::Cpu, &network(name, Precision::Fp32));
+        assert!(!full.is_empty());
+        for precision in [Precision::Fp16, Precision::MixedFp16] {
+            let (half_loss, half) = step(Backend::Wgpu, &network(name, precision));
+            if (half_loss - loss).abs() > SLACK * loss.abs() {
+                wrong.push(format!("{name} {precision:?}: loss {half_loss}, expected {loss}"));
+            }
+            assert_eq!(full.len(), half.len());
+            for (parameter, full) in &full {
+                let pairs = full.iter().zip(&half[parameter]);
+                let off = norm(pairs.map(|(a, b)| f64::from(*a) - f64::from(*b)));
+                let share = off / norm(full.iter().map(|x| f64::from(*x)));
+                if !(share <= SLACK) {
+                    wrong.push(format!("{name} {precision:?}: {parameter} is off by {share:.4}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
