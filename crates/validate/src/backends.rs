@@ -4,10 +4,9 @@ use crate::counting;
 use crate::measure::{Meter, Run, measure};
 use crate::measurement::{Measurement, Usage};
 use burn_ndarray::{NdArray, NdArrayDevice};
-use memfit_engine::Precision;
 use memfit_engine::allocators::CubeclConfig;
 use memfit_engine::frameworks::burn::{Backend as Layout, Float};
-use memfit_graph::{Bytes, DType};
+use memfit_graph::Bytes;
 
 /// Who runs the steps, as a record names it.
 pub const FRAMEWORK: &str = "burn 0.21.0, cubecl 0.10.0";

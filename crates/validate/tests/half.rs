@@ -1,4 +1,4 @@
-//! Half precision on a device computes what float32 on the processor does, as near as its digits allow. Skipped where no adapter has it;
+//! Half precision computes what float32 does on the same device, as near as its digits allow. Skipped where no adapter has it;
 //! `cargo xtask test --only lavapipe` runs it on Mesa's.
 #![cfg(feature = "wgpu")]
 #![allow(clippy::unwrap_used)]
@@ -32,20 +32,20 @@ fn network(name: &str, precision: Precision) -> Program {
     program
 }
 
-/// The loss and all gradients of a step with the same numbers everywhere.
-fn step(backend: Backend, program: &Program) -> (f64, BTreeMap<String, Vec<f32>>) {
+/// The loss and all gradients of a step with the same numbers in every precision.
+fn step(program: &Program) -> (f64, BTreeMap<String, Vec<f32>>) {
     let found = RefCell::new(BTreeMap::new());
     let see =
         |name: &str, gradient: &[f32]| drop(found.borrow_mut().insert(name.to_owned(), gradient.to_vec()));
     let interrupted = AtomicBool::new(false);
     let asked = Run { program, steps: 1, interrupted: &interrupted, limit: None, gradients: Some(&see) };
-    let measured = run(backend, asked, &mut |_, _| {});
+    let measured = run(Backend::Wgpu, asked, &mut |_, _| {});
     assert_eq!(measured.ended, None);
     (measured.losses[0], found.into_inner())
 }
 
-fn norm(elements: impl Iterator<Item = f64>) -> f64 {
-    elements.map(|x| x * x).sum::<f64>().sqrt()
+fn norm<'a>(elements: impl IntoIterator<Item = &'a f32>) -> f64 {
+    elements.into_iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt()
 }
 
 #[test]
@@ -56,20 +56,20 @@ fn losses_and_gradients_in_half_precision_are_near_those_in_full() {
     }
     let mut wrong = Vec::new();
     for name in ["convolutions", "masked_attention"] {
-        let (loss, full) = step(Backend::Cpu, &network(name, Precision::Fp32));
-        assert!(!full.is_empty());
+        let (loss, full) = step(&network(name, Precision::Fp32));
+        // Some gradients are zero but for rounding, so that a thousandth of all is let be.
+        let least = 1e-3 * norm(full.values().flatten());
         for precision in [Precision::Fp16, Precision::MixedFp16] {
-            let (half_loss, half) = step(Backend::Wgpu, &network(name, precision));
+            let (half_loss, half) = step(&network(name, precision));
             if (half_loss - loss).abs() > SLACK * loss.abs() {
                 wrong.push(format!("{name} {precision:?}: loss {half_loss}, expected {loss}"));
             }
             assert_eq!(full.len(), half.len());
             for (parameter, full) in &full {
-                let pairs = full.iter().zip(&half[parameter]);
-                let off = norm(pairs.map(|(a, b)| f64::from(*a) - f64::from(*b)));
-                let share = off / norm(full.iter().map(|x| f64::from(*x)));
-                if !(share <= SLACK) {
-                    wrong.push(format!("{name} {precision:?}: {parameter} is off by {share:.4}"));
+                let differences: Vec<f32> = full.iter().zip(&half[parameter]).map(|(a, b)| a - b).collect();
+                let (off, size) = (norm(&differences), norm(full));
+                if off.is_nan() || off > SLACK * size + least {
+                    wrong.push(format!("{name} {precision:?}: {parameter} is off by {off:e} of {size:e}"));
                 }
             }
         }
