@@ -93,6 +93,9 @@ impl<M: Meter> Gauge<M> {
     }
 }
 
+/// Is told a parameter's name and its gradient's elements.
+pub type Show<'a> = &'a dyn Fn(&str, &[f32]);
+
 /// What is to be run.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
@@ -105,7 +108,7 @@ pub struct Run<'a> {
     /// The most that tensors may take; more is as if the device had no more.
     pub limit: Option<Bytes>,
     /// Is shown each parameter's name and gradient, which then are read from the device.
-    pub gradients: Option<&'a dyn Fn(&str, &[f32])>,
+    pub gradients: Option<Show<'a>>,
 }
 
 /// Measures steps on a device. `progress` is told after each one: how many, and the highest so far.
