@@ -51,6 +51,8 @@ struct Line {
     /// Seconds of the work alone.
     work: f64,
     answer: String,
+    /// Seconds of a part of the work that others are timed at alone.
+    part: Option<f64>,
 }
 
 /// Measures and writes the page.
@@ -81,8 +83,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     let shapes = "the shape of every tensor of ResNet-50";
     let peak = "the peak of one training step of ResNet-50";
     let opening = "opening a file with 2 GiB of weights inside";
+    let inspect = line(shapes, memfit(&["inspect", MODEL, "-b", BATCH]), lab("inspect", MODEL, BATCH))?;
+    let (_, _, infer) = told(&mut timed("infer", MODEL, BATCH, ESTIMATES))?;
     let lines = [
-        line(shapes, memfit(&["inspect", MODEL, "-b", BATCH]), lab("inspect", MODEL, BATCH))?,
+        Line { part: Some(infer), ..inspect },
         line(
             shapes,
             script("onnx_shapes.py", &[MODEL, BATCH, "1"]),
@@ -113,7 +117,7 @@ fn line(task: &'static str, mut start: Command, mut work: Command) -> Result<Lin
     println!("{}", shown(&start));
     let watched = watch(&mut start, STARTS)?;
     let (tool, answer, work) = told(&mut work)?;
-    Ok(Line { task, tool, watched, work, answer })
+    Ok(Line { task, tool, watched, work, answer, part: None })
 }
 
 /// Version, answer and seconds, which stand between tabs.

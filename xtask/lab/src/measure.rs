@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use memfit_engine::{Model, Plan};
-use memfit_graph::{Binding, Problem, infer};
+use memfit_graph::{Binding, Graph, Problem, infer};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Timed {
-    /// `inspect`, `estimate`, or `ready`: an estimate of a model that has been read before
+    /// `inspect`, `estimate`; `infer` and `ready` are these of a model that has been read before
     work: String,
     file: PathBuf,
     batch: u64,
@@ -23,6 +23,11 @@ pub(crate) fn time(timed: &Timed) -> Result<bool> {
     let binding = Binding { batch: Some(timed.batch), symbols, ..Binding::default() };
     let mut work: Box<dyn FnMut() -> Result<String, Vec<Problem>>> = match &*timed.work {
         "inspect" => Box::new(|| inspect(&timed.file, &binding)),
+        "infer" => {
+            let graph = import(&timed.file).map_err(told)?.graph;
+            let binding = &binding;
+            Box::new(move || shapes(&graph, binding))
+        }
         "estimate" => Box::new(|| peak(&ready(&timed.file)?, &binding)),
         "ready" => {
             let model = ready(&timed.file).map_err(told)?;
@@ -58,8 +63,11 @@ fn import(path: &Path) -> Result<memfit_onnx::Model, Vec<Problem>> {
 }
 
 fn inspect(path: &Path, binding: &Binding) -> Result<String, Vec<Problem>> {
-    let graph = import(path)?.graph;
-    let inferred = infer(&graph, binding)?;
+    shapes(&import(path)?.graph, binding)
+}
+
+fn shapes(graph: &Graph, binding: &Binding) -> Result<String, Vec<Problem>> {
+    let inferred = infer(graph, binding)?;
     let outputs = graph.nodes.iter().flat_map(|node| node.outputs.iter().flatten());
     let known =
         outputs.filter(|id| inferred.shape(**id).is_some_and(|shape| shape.known().is_some())).count();
