@@ -32,13 +32,14 @@ impl Backend {
         }
     }
 
-    /// What it makes of kinds and offsets. The processor is predicted as the others are, without their rounding.
-    pub fn layout(self) -> Layout {
-        match self {
+    /// What it makes of kinds and offsets, which its pools align. The processor is predicted as the others are, without their rounding.
+    pub fn layout(self, pools: Option<&CubeclConfig>) -> Layout {
+        let layout = match self {
             Backend::Cpu => Layout::PROCESSOR,
             Backend::Wgpu => Layout::WGPU,
             Backend::Cuda => Layout::CUDA,
-        }
+        };
+        Layout { alignment: pools.map_or(layout.alignment, |pools| pools.alignment), ..layout }
     }
 
     /// Why it cannot be used here, in words that say what is missing.

@@ -67,7 +67,6 @@ mod real {
         let backend = backend(args)?;
         let mut asked = asked(args)?;
         let program = program(&asked, backend, None)?;
-        let prediction = burn::predict(&program, backend.layout());
         let run = Run {
             program: &program,
             steps: args.steps,
@@ -80,6 +79,7 @@ mod real {
         let measurement = backends::run(backend, run, &mut progress);
         output::progress("");
         let config = backends::pools(backend);
+        let prediction = burn::predict(&program, backend.layout(config.as_ref()));
         let reserved = config.and_then(|config| prediction.reserved(config));
         let comparison = Comparison { measured: &measurement, predicted: &prediction, reserved };
         comparison.fill(&mut asked.record);
@@ -113,7 +113,8 @@ mod real {
         let Some(limit) = args.limit.or_else(|| backends::free(backend)) else { return Ok(None) };
         let config = backends::pools(backend);
         let attempt = |batch: u64| {
-            let prediction = burn::predict(&program(&asked, backend, Some(batch))?, backend.layout());
+            let program = program(&asked, backend, Some(batch))?;
+            let prediction = burn::predict(&program, backend.layout(config.as_ref()));
             let fits = match config {
                 Some(mut config) if args.limit.is_none() => {
                     config.limit = Some(limit);

@@ -87,11 +87,14 @@ fn on_burn(
     plan: &Plan,
     record: &Record,
 ) -> Result<BTreeMap<&'static str, u64>> {
-    let backend = match &*record.backend {
+    let mut backend = match &*record.backend {
         "wgpu" => Backend::WGPU,
         "cuda" => Backend::CUDA,
         _ => Backend::PROCESSOR,
     };
+    if let Some(pools) = &record.pools {
+        backend.alignment = pools.alignment_bytes;
+    }
     let graph = model.recomposed(plan);
     let inferred = infer(graph, binding).map_err(problem)?;
     let program = burn::program(graph, &inferred, plan).map_err(problem)?;

@@ -28,7 +28,7 @@ pub struct Backend {
 impl Backend {
     /// `burn-cuda`: truth values are bytes, integers have 32 bits.
     pub const CUDA: Backend = Backend { bool_bytes: 1, int_bytes: 4, alignment: 512, pitched: true };
-    /// `burn-wgpu` with WGSL kernels, whose smallest type has four bytes.
+    /// `burn-wgpu` with WGSL kernels, whose smallest type has four bytes. The alignment is the adapter's; 256 is the most that WebGPU allows.
     pub const WGPU: Backend = Backend { bool_bytes: 4, int_bytes: 4, alignment: 256, pitched: false };
     /// burn-ndarray, which pools nothing.
     pub const PROCESSOR: Backend = Backend { bool_bytes: 1, int_bytes: 8, alignment: 1, pitched: false };
