@@ -49,9 +49,22 @@ def stored(tensor):
     return tensor.data_location != TensorProto.EXTERNAL
 
 
+def states(graph):
+    """What initial states of recurrent layers are cut from: zeros, also where an exporter left them out of the file."""
+    makers = {output: node for node in graph.node for output in node.output}
+    found = set()
+    for node in graph.node:
+        for name in node.input[5:7] if node.op_type in ("LSTM", "GRU", "RNN") else []:
+            while name in makers and makers[name].op_type in ("Slice", "Gather", "Expand", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Identity"):
+                name = makers[name].input[0]
+            found.add(name)
+    return found
+
+
 def with_weights(model, generator, most):
     """Elements for what the file stores elsewhere; all of them by name."""
     graph = model.graph
+    zeros = states(graph)
     count = sum(int(np.prod(t.dims)) for t in graph.initializer)
     if count > most:
         raise LeftOut(f"{count} weights")
@@ -71,7 +84,9 @@ def with_weights(model, generator, most):
             continue
         if tensor.data_type != FLOAT:
             raise LeftOut(f"{tensor.name}: elements of {TensorProto.DataType.Name(tensor.data_type)} that the file does not have")
-        tensor.CopyFrom(numpy_helper.from_array(random(generator, tuple(tensor.dims), True), tensor.name))
+        shape = tuple(tensor.dims)
+        array = np.zeros(shape, np.float32) if tensor.name in zeros else random(generator, shape, True)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     graph.initializer.extend(made)
     # An output layer that shares its table with the embedding is stored once more, turned: memfit takes both for one.
     by_name = {t.name: t for t in graph.initializer}
