@@ -286,6 +286,8 @@ names!(Checkpoint => engine::Checkpoint {
     Block["blocks"],
     /// Keep the inputs alone
     Full,
+    /// Burn: make again what is cheap to make
+    Balanced,
 });
 
 names!(Loss => engine::Loss {

@@ -31,8 +31,12 @@ pub(crate) const FRAMEWORKS: [(&str, &str); 3] =
 pub(crate) const MODES: [(&str, &str); 2] = [("train", "training"), ("infer", "inference")];
 pub(crate) const IMPLEMENTATIONS: [(&str, &str); 4] =
     [("", "the framework's own"), ("foreach", "foreach"), ("fused", "fused"), ("loop", "loop")];
-pub(crate) const CHECKPOINTS: [(&str, &str); 3] =
-    [("none", "none"), ("block", "inside of repeated blocks"), ("full", "blocks and the rest")];
+pub(crate) const CHECKPOINTS: [(&str, &str); 4] = [
+    ("none", "none"),
+    ("block", "inside of repeated blocks"),
+    ("full", "blocks and the rest"),
+    ("balanced", "Burn's balanced"),
+];
 /// How GPUs that have different samples share the rest.
 pub(crate) const SHARINGS: [(&str, &str); 4] = [
     ("", "each has everything (DDP)"),
@@ -200,6 +204,11 @@ impl State {
         }
         words.extend(self.flags().map(|flag| flag.typed.to_owned()).filter(|typed| !typed.is_empty()));
         words.join(" ")
+    }
+
+    /// Whether the framework has this way of recomputing.
+    pub(crate) fn recomputes(&self, how: &str) -> bool {
+        how == "none" || (how == "balanced") == (self.framework == "burn")
     }
 
     /// What tells this plan from another at a glance: `mixed-bf16 · adam · batch 32`.

@@ -9,8 +9,11 @@ use std::path::PathBuf;
 const DRIVERS: &str = "/usr/share/vulkan/icd.d";
 
 /// The lists of runs, and the files of their records. Mesa computes float16 since version 22.3, where the processor converts it (F16C).
-const SUITES: [(&str, &str); 2] =
-    [("models/suite.toml", "lavapipe"), ("models/suite_half.toml", "lavapipe_half")];
+const SUITES: [(&str, &str); 3] = [
+    ("models/suite.toml", "lavapipe"),
+    ("models/balanced.toml", "lavapipe_balanced"),
+    ("models/suite_half.toml", "lavapipe_half"),
+];
 
 /// Runs the suites; nothing to check where there is no such device and none can be installed.
 pub(crate) fn passes() -> Result<Option<bool>> {
@@ -30,7 +33,7 @@ pub(crate) fn passes() -> Result<Option<bool>> {
     println!("{}", shown(&half));
     let mut passes = succeeds(&mut half)?;
     let converts = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains(" f16c"));
-    let suites = if converts { &SUITES[..] } else { &SUITES[..1] };
+    let suites = if converts { &SUITES[..] } else { &SUITES[..2] };
     for (suite, name) in suites {
         let records = root().join(format!("target/{name}.jsonl"));
         let _ = std::fs::remove_file(&records);

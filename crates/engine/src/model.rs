@@ -260,6 +260,9 @@ fn run(
     inferred: &Inferred,
     plan: &Plan,
 ) -> Result<pytorch::Step, Vec<Problem>> {
+    if let Some(problem) = plan.refusal() {
+        return Err(vec![problem]);
+    }
     match plan.framework {
         Framework::Tensorflow => tensorflow::run(graph, structure, inferred, plan),
         #[cfg(feature = "burn")]

@@ -4,7 +4,7 @@ use crate::allocators::AllocatorSettings;
 use crate::devices::{Card, Generation, Vendor};
 use crate::optimizers;
 use crate::parallel::Parallel;
-use memfit_graph::DType;
+use memfit_graph::{DType, Problem};
 
 /// Whose rules apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +89,8 @@ pub enum Checkpoint {
     Block,
     /// Those, and the stretches between the blocks (stem, head), each as a segment of its own.
     Full,
+    /// Burn's `BalancedCheckpointing`: what memory-bound functions make is made again where backward reads it.
+    Balanced,
 }
 
 /// What the outputs are compared with.
@@ -179,6 +181,22 @@ impl Plan {
         let compute_capability = self.compute_capability.or(device.compute_capability);
         let amd = self.amd.or((device.vendor == Vendor::Amd).then_some(device.generation));
         Plan { compute_capability, amd, ..self.clone() }
+    }
+
+    /// What the framework does not have at all.
+    pub(crate) fn refusal(&self) -> Option<Problem> {
+        let burn = self.framework == Framework::Burn;
+        let (message, hint) = match self.checkpoint {
+            Checkpoint::Block | Checkpoint::Full if burn => {
+                ("Burn recomputes by function, not by block", "--checkpoint balanced is Burn's own strategy")
+            }
+            Checkpoint::Balanced if !burn => (
+                "balanced is a strategy of Burn",
+                "PyTorch recomputes blocks: --checkpoint block or full; TensorFlow recomputes nothing",
+            ),
+            _ => return None,
+        };
+        Some(Problem::new("--checkpoint", message).hint(hint))
     }
 
     /// Gives the optimizer the implementation that was asked for, its own where it has no such or nothing was asked for, and

@@ -49,6 +49,9 @@ impl Model {
     /// # Errors
     /// As [`Model::estimate`].
     pub fn setting(&self, binding: &Binding, plan: &Plan) -> Result<Setting<'_>, Vec<Problem>> {
+        if let Some(problem) = plan.refusal() {
+            return Err(vec![problem]);
+        }
         let Prepared { graph, structure, .. } = self.prepared(plan);
         let inferred = infer(graph, binding)?;
         let (stored, host) = host::stored(graph, structure, &inferred, &plan.freeze);

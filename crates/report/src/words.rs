@@ -45,6 +45,7 @@ pub(crate) fn checkpoint(c: Checkpoint) -> &'static str {
         Checkpoint::None => "none",
         Checkpoint::Block => "block",
         Checkpoint::Full => "full",
+        Checkpoint::Balanced => "balanced",
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::ops::{Value, call, float};
 use crate::probe::probe;
 use burn_autodiff::Autodiff;
+use burn_autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy, NoCheckpointing};
 use burn_backend::tensor::{Device, FloatTensor};
 use burn_backend::{AutodiffBackend, Backend, DType, TensorData, TensorMetadata, get_device_settings};
 use memfit_engine::Phase;
@@ -130,7 +131,11 @@ impl<'p, B: Backend> Trainer<'p, B> {
         let mut sums = BTreeMap::new();
         let mut loss = None;
         for batch in 0..program.batches() {
-            let Some((value, found)) = self.batch(watch)? else { return Ok(None) };
+            let ran = match program.balanced {
+                true => self.batch::<BalancedCheckpointing>(watch)?,
+                false => self.batch::<NoCheckpointing>(watch)?,
+            };
+            let Some((value, found)) = ran else { return Ok(None) };
             loss = value;
             if batch == 0 {
                 sums = found;
@@ -173,13 +178,13 @@ impl<'p, B: Backend> Trainer<'p, B> {
     }
 
     /// Forward and backward of one batch: the loss, and each parameter's gradient.
-    fn batch(&mut self, watch: Watch<'_>) -> Result<Option<Batch<B>>, Stopped> {
-        let mut values: BTreeMap<Slot, Value<Autodiff<B>>> = BTreeMap::new();
+    fn batch<C: CheckpointStrategy>(&mut self, watch: Watch<'_>) -> Result<Option<Batch<B>>, Stopped> {
+        let mut values: BTreeMap<Slot, Value<Autodiff<B, C>>> = BTreeMap::new();
         for source in self.program.sources.iter().filter(|s| !matches!(s.kind, SourceKind::State(_))) {
             let Some(value) = self.held.get(&source.slot) else { continue };
             let lifted = match value.clone() {
                 Value::Float(t) => {
-                    let t = <Autodiff<B>>::from_inner(t);
+                    let t = <Autodiff<B, C>>::from_inner(t);
                     let trains = source.kind == SourceKind::Parameter;
                     Value::Float(if trains { t.require_grad() } else { t })
                 }
@@ -199,7 +204,7 @@ impl<'p, B: Backend> Trainer<'p, B> {
             &mut |i, moment, value| {
                 watch(moment);
                 match value {
-                    Value::Float(t) => Value::Float(probe(t, i)),
+                    Value::Float(t) => Value::Float(probe::<B, C>(t, i)),
                     other => other,
                 }
             },
@@ -207,18 +212,19 @@ impl<'p, B: Backend> Trainer<'p, B> {
         for (old, new) in &program.replaced {
             if let Some(Value::Float(t)) = values.remove(new) {
                 values.remove(old);
-                self.held.insert(*old, Value::Float(<Autodiff<B>>::inner(t)));
+                self.held.insert(*old, Value::Float(<Autodiff<B, C>>::inner(t)));
             }
         }
         let Some(Value::Float(loss)) = program.loss.and_then(|slot| values.remove(&slot)) else {
             return Ok(None);
         };
         let value = scalar::<B>(loss.primitive.clone());
-        let mut grads = <Autodiff<B>>::backward(loss);
+        let mut grads = <Autodiff<B, C>>::backward(loss);
+        watch(Moment { phase: Phase::Backward, layer: 0 });
         let mut found = BTreeMap::new();
         for update in &program.updates {
             let Some(Value::Float(parameter)) = values.get(&update.parameter) else { continue };
-            if let Some(gradient) = <Autodiff<B>>::grad_remove(parameter, &mut grads) {
+            if let Some(gradient) = <Autodiff<B, C>>::grad_remove(parameter, &mut grads) {
                 found.insert(update.parameter, gradient);
             }
         }

@@ -71,6 +71,15 @@ fn batches_before_an_update_add_up_in_the_first_ones_gradients() {
     assert!((0.8..1.1).contains(&more), "{more}");
 }
 
+/// What is made again is what it was, so that no number changes; forward holds less.
+#[test]
+fn balanced_checkpointing_keeps_less_and_computes_the_same() {
+    let [without, with] = [Checkpoint::None, Checkpoint::Balanced]
+        .map(|checkpoint| steps_of(&Plan { checkpoint, ..plan() }, None, 2));
+    assert_eq!((with.steps, &with.losses), (2, &without.losses));
+    assert!(with.phases[0] < without.phases[0], "{:?} {:?}", with.phases, without.phases);
+}
+
 #[test]
 fn what_of_a_plan_burn_does_not_run_is_refused_before_anything_is_made() {
     let plans = [

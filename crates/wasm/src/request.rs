@@ -31,7 +31,7 @@ words! {
     Precision as PrecisionWord { Fp32, MixedFp16, MixedBf16, Fp16, Bf16 }
     Mode as ModeWord { Train, Infer }
     OptimizerImpl as OptimizerImplWord { Foreach, Fused, Loop }
-    Checkpoint as CheckpointWord { None, Block, Full }
+    Checkpoint as CheckpointWord { None, Block, Full, Balanced }
     Loss as LossWord { Auto, CrossEntropy, Mse, Bce, None }
     Sharding as ShardingWord { Ddp, Zero1, Zero2, Zero3 }
 }

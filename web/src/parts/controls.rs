@@ -48,13 +48,20 @@ pub(crate) fn Controls(props: &Props) -> Html {
     let frameworks = state::FRAMEWORKS.iter().filter(|(word, _)| onnx || *word != "burn");
     let frameworks = frameworks.map(|(word, name)| (if *word == usual { "" } else { *word }, *name));
     let frameworks: Vec<_> = frameworks.collect();
+    let checkpoints = state::CHECKPOINTS.into_iter().filter(|(word, _)| state.recomputes(word));
+    let checkpoints: Vec<_> = checkpoints.collect();
     let framework = Some(&state.framework).filter(|word| *word != usual).cloned().unwrap_or_default();
     html! {
         <form class="card controls" aria-label="Training plan" onsubmit={Callback::from(|e: SubmitEvent| e.prevent_default())}>
             <h2>{"Training plan"}</h2>
             { sizes(props) }
             <Select id="framework" label="Framework" value={framework} options={options(&frameworks)}
-                on_change={put(edit, |s, v| s.framework = v)} />
+                on_change={put(edit, |s, v| {
+                    s.framework = v;
+                    if !s.recomputes(&s.checkpoint) {
+                        s.checkpoint = "none".into();
+                    }
+                })} />
             <Select id="precision" label="Precision" value={state.precision.clone()} options={options(&state::PRECISIONS)}
                 on_change={put(edit, |s, v| s.precision = v)} />
             <Select id="mode" label="What is run" value={state.mode.clone()} options={options(&state::MODES)}
@@ -63,7 +70,7 @@ pub(crate) fn Controls(props: &Props) -> Html {
                 <Select id="optimizer" label="Optimizer" value={state.optimizer.clone()} options={optimizers}
                     on_change={put(edit, |s, v| s.optimizer = v)} />
                 <Select id="checkpoint" label="Activation checkpointing" value={state.checkpoint.clone()}
-                    options={options(&state::CHECKPOINTS)} on_change={put(edit, |s, v| s.checkpoint = v)} />
+                    options={options(&checkpoints)} on_change={put(edit, |s, v| s.checkpoint = v)} />
                 <Text id="accumulate" label="Micro-batches a step" value={state.accumulate.to_string()} mode="numeric"
                     note="gradient accumulation, each of the batch size above" on_change={accumulate} />
                 <Text id="freeze" label="Frozen parameters" value={state.freeze.join(" ")} placeholder="encoder.* embed.*"

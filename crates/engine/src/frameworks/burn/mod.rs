@@ -25,7 +25,7 @@ pub use simulate::Backend;
 
 use crate::frameworks::pytorch;
 use crate::parameters::{self, Stored};
-use crate::{Loss, Mode, Plan, StorageId};
+use crate::{Checkpoint, Loss, Mode, Plan, StorageId};
 use builder::Calls;
 use lower::{Lower, Model};
 use memfit_graph::{Bytes, DType, Graph, Inferred, Node, Problem, TensorId};
@@ -50,7 +50,8 @@ pub fn program(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Progra
         training,
         slots: vec![None; graph.tensors.len()],
     };
-    let mut program = Program { accumulate: plan.accumulate, ..Program::of(plan.precision) };
+    let balanced = plan.checkpoint == Checkpoint::Balanced;
+    let mut program = Program { accumulate: plan.accumulate, balanced, ..Program::of(plan.precision) };
     let inputs: Arc<str> = "(inputs)".into();
     program.layer(&inputs);
     let mut problems = Vec::new();
@@ -124,9 +125,7 @@ fn supported(plan: &Plan) -> Result<(), Vec<Problem>> {
     if plan.ema || plan.master_weights || plan.keep_gradients {
         refuse("plan", "burn-optim keeps no averaged or master weights and drops gradients after a step");
     }
-    if plan.checkpoint != crate::Checkpoint::None {
-        refuse("--checkpoint", "Burn's profile does not know its balanced checkpointing yet");
-    }
+    problems.extend(plan.refusal());
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
@@ -228,9 +227,10 @@ fn step(program: &Program, backend: Backend) -> pytorch::Step {
         })
         .collect();
     let mut assumptions = program.assumptions.clone();
-    assumptions.push(
-        "Burn: without kernel fusion, autotuning and checkpointing; rows are aligned as cubecl does".into(),
-    );
+    let checkpointing = if program.balanced { "balanced" } else { "no" };
+    assumptions.push(format!(
+        "Burn: without kernel fusion and autotuning, with {checkpointing} checkpointing; rows are aligned as cubecl does"
+    ));
     pytorch::Step { timeline: simulated.timeline, saved, layer_ops, stored, unknown: Vec::new(), assumptions }
 }
 
@@ -264,6 +264,15 @@ mod tests {
         }
     }
 
+    fn kept(g: &Graph, checkpoint: Checkpoint) -> (Program, Vec<u64>) {
+        let inferred = infer(g, &Binding::default()).unwrap();
+        let program = program(g, &inferred, &Plan { checkpoint, ..plan("sgd") }).unwrap();
+        let step = step(&program, Backend::WGPU);
+        let bytes = |s: &pytorch::SavedStorage| step.timeline.storages[s.storage.0 as usize].bytes.0;
+        let kept = step.saved.iter().map(bytes).collect();
+        (program, kept)
+    }
+
     fn step_of(g: &Graph, optimizer: &str) -> (Program, pytorch::Step) {
         let inferred = infer(g, &Binding::default()).unwrap();
         let program = program(g, &inferred, &plan(optimizer)).unwrap();
@@ -278,6 +287,33 @@ mod tests {
         let kept: Vec<u64> =
             step.saved.iter().map(|s| step.timeline.storages[s.storage.0 as usize].bytes.0).collect();
         assert_eq!(kept, [256, 256]);
+    }
+
+    #[test]
+    fn balanced_checkpointing_keeps_what_is_dear_to_make() {
+        let mut g = two_layers();
+        let mut y = g.outputs[0];
+        for name in ["a", "b", "c"] {
+            y = g.push("Tanh", Attributes::default(), &[y], name).unwrap();
+        }
+        g.outputs = vec![y];
+        let (without, _) = kept(&g, Checkpoint::None);
+        let (with, held) = kept(&g, Checkpoint::Balanced);
+        assert!(!without.balanced && with.balanced);
+        // Both products; what relu and all tanh but the last read is made again.
+        assert_eq!(held, [256, 32]);
+        let peak = |p: &Program| predict(p, Backend::WGPU).phases[1];
+        assert!(peak(&with) <= peak(&without));
+    }
+
+    #[test]
+    fn blocks_are_not_what_burn_recomputes() {
+        let g = two_layers();
+        let inferred = infer(&g, &Binding::default()).unwrap();
+        for checkpoint in [Checkpoint::Block, Checkpoint::Full] {
+            let problems = program(&g, &inferred, &Plan { checkpoint, ..plan("sgd") }).unwrap_err();
+            assert_eq!(problems[0].hint.as_deref(), Some("--checkpoint balanced is Burn's own strategy"));
+        }
     }
 
     #[test]

@@ -314,6 +314,8 @@ pub struct Program {
     pub replaced: Vec<(Slot, Slot)>,
     /// How many batches go forward and backward before an update; none is one.
     pub accumulate: u32,
+    /// Whether autodiff runs under `BalancedCheckpointing`: what is cheap to make is made again in backward.
+    pub balanced: bool,
     /// One a trained parameter, in the order of the model.
     pub updates: Vec<Update>,
     /// Layer names.

@@ -27,7 +27,7 @@ pub(crate) struct Segment {
 /// The segments of a graph, in order and disjoint.
 pub(crate) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
     let keys: Vec<Option<String>> = match how {
-        Checkpoint::None => return Vec::new(),
+        Checkpoint::None | Checkpoint::Balanced => return Vec::new(),
         Checkpoint::Block | Checkpoint::Full => block_keys(graph),
     };
     let mut ranges: Vec<(Option<&String>, Range<usize>)> = Vec::new();

@@ -1,12 +1,15 @@
-//! burn-autodiff without checkpointing: what each function keeps, and the order in which backward runs.
+//! burn-autodiff: what each function keeps ([`super::checkpoint`]), and the order in which backward runs.
 //!
 //! Source: burn-autodiff 0.21, `ops/{base,backward}.rs`, `grads.rs`, `runtime/server.rs`. Steps run by their depth below the leaves, those
 //! of one depth in the order of a depth-first walk from the loss. A tensor that is kept is held by its step, and goes when the
 //! step has run; a gradient is taken by the step that reads it, a parameter's stays.
 
+use super::super::program::{Kind, Prim, SlotType};
+use super::checkpoint::{Action, Checkpointer, Content, Kept, Retro, is_memory_bound};
 use super::memory::{Device, Tensor};
 use crate::Phase;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Where gradients wait, by node.
 #[derive(Default)]
@@ -38,6 +41,17 @@ struct Node {
     depth: usize,
     layer: u32,
     backward: Option<Backward>,
+    kept: Keeping,
+}
+
+/// What is to be kept for a step of backward, under checkpointing.
+#[derive(Default)]
+struct Keeping {
+    /// How the step's output is made again.
+    retro: Option<Rc<Retro>>,
+    actions: Vec<Action>,
+    /// Whose outputs the step reads, in this order.
+    reads: Vec<(usize, Kept)>,
 }
 
 /// A tensor under autodiff; untracked ones have no node.
@@ -45,11 +59,13 @@ struct Node {
 pub(super) struct Tracked {
     pub(super) tensor: Tensor,
     pub(super) node: Option<usize>,
+    /// How many functions of floats it is away from what was there: those without a gradient count, too (`from_parents`).
+    depth: usize,
 }
 
 impl Tracked {
     pub(super) fn constant(tensor: Tensor) -> Tracked {
-        Tracked { tensor, node: None }
+        Tracked { tensor, node: None, depth: 0 }
     }
 
     pub(super) fn is_tracked(&self) -> bool {
@@ -62,13 +78,71 @@ impl Tracked {
 pub(super) struct Tape {
     nodes: Vec<Node>,
     pub(super) layer: u32,
+    /// `BalancedCheckpointing` rather than none.
+    balanced: bool,
+    /// Of the function that runs now.
+    now: Keeping,
+    depth: usize,
 }
 
 impl Tape {
+    pub(super) fn new(balanced: bool) -> Tape {
+        Tape { balanced, ..Tape::default() }
+    }
+
     /// A parameter.
     pub(super) fn leaf(&mut self, tensor: Tensor) -> Tracked {
-        self.nodes.push(Node { parents: Vec::new(), depth: 0, layer: self.layer, backward: None });
-        Tracked { tensor, node: Some(self.nodes.len() - 1) }
+        let kept = Keeping::default();
+        self.nodes.push(Node { parents: Vec::new(), depth: 0, layer: self.layer, backward: None, kept });
+        Tracked { tensor, node: Some(self.nodes.len() - 1), depth: 0 }
+    }
+
+    /// A function begins: one that is memory-bound and whose inputs are all tracked is made again where its output is read, for which the
+    /// outputs of compute-bound ones wait (`OpsPrep::parents`).
+    pub(super) fn begin(&mut self, prim: &Prim, inputs: &[Tracked], out: &SlotType) {
+        let depth = inputs.iter().map(|input| input.depth).max().unwrap_or(0) + 1;
+        self.depth = if matches!(out.kind, Kind::Float(_)) { depth } else { 0 };
+        self.now = Keeping::default();
+        if !self.balanced || !is_memory_bound(prim) {
+            return;
+        }
+        let (inputs, indices) =
+            inputs.split_at(if matches!(prim, Prim::Select(_)) { 1 } else { inputs.len() });
+        let nodes: Option<Vec<usize>> = inputs.iter().map(|input| input.node).collect();
+        let Some(nodes) = nodes else { return };
+        for input in inputs {
+            self.act(input, false);
+        }
+        let indices = indices.iter().map(|i| i.tensor.clone()).collect();
+        self.now.retro =
+            Some(Rc::new(Retro { prim: prim.clone(), out: out.clone(), inputs: nodes, indices }));
+    }
+
+    fn act(&mut self, x: &Tracked, explicit: bool) -> Option<usize> {
+        let node = x.node?;
+        let content = match &self.nodes[node].kept.retro {
+            Some(retro) => Content::Recompute(retro.clone()),
+            None => Content::Computed(x.tensor.clone()),
+        };
+        self.now.actions.push(Action { node, content, explicit });
+        Some(node)
+    }
+
+    /// `OpsPrep::checkpoint`: the step will read this tensor.
+    pub(super) fn keep(&mut self, x: &Tracked) -> Kept {
+        match self.balanced.then(|| self.act(x, true)).flatten() {
+            Some(node) => {
+                let kept = Kept::default();
+                self.now.reads.push((node, kept.clone()));
+                kept
+            }
+            None => Kept::new(x.tensor.clone()),
+        }
+    }
+
+    /// The same where `reads` holds; else nothing.
+    pub(super) fn keep_if(&mut self, reads: bool, x: &Tracked) -> Kept {
+        if reads { self.keep(x) } else { Kept::default() }
     }
 
     /// The output of a function of `parents`.
@@ -78,14 +152,14 @@ impl Tape {
         output: Tensor,
         backward: impl FnOnce(&Device, &mut Gradients, Tensor) + 'static,
     ) -> Tracked {
+        let (kept, depth) = (std::mem::take(&mut self.now), self.depth);
         let tracked: Vec<usize> = parents.iter().flatten().copied().collect();
         if tracked.is_empty() {
-            return Tracked::constant(output);
+            return Tracked { tensor: output, node: None, depth };
         }
-        let depth = tracked.iter().map(|p| self.nodes[*p].depth).max().unwrap_or(0) + 1;
         let backward: Option<Backward> = Some(Box::new(backward));
-        self.nodes.push(Node { parents: tracked, depth, layer: self.layer, backward });
-        Tracked { tensor: output, node: Some(self.nodes.len() - 1) }
+        self.nodes.push(Node { parents: tracked, depth, layer: self.layer, backward, kept });
+        Tracked { tensor: output, node: Some(self.nodes.len() - 1), depth }
     }
 
     /// One gradient in, one out.
@@ -134,25 +208,39 @@ impl Tape {
         let mut visited = BTreeSet::from([root]);
         let mut stack = self.nodes[root].parents.clone();
         order[self.nodes[root].depth].push(root);
+        let mut actions = std::mem::take(&mut self.nodes[root].kept.actions);
         while let Some(node) = stack.pop() {
             if !visited.insert(node) {
                 continue;
             }
             stack.extend(self.nodes[node].parents.iter().filter(|p| !visited.contains(p)));
             order[self.nodes[node].depth].push(node);
+            actions.append(&mut self.nodes[node].kept.actions);
         }
+        let mut checkpointer = Checkpointer::build(actions, |node| self.nodes[node].parents.clone());
         device.at(Phase::Backward, self.nodes[root].layer);
         let ones = device.zeros(loss.tensor.kind, &loss.tensor.shape);
         drop(loss);
         grads.register(device, root, ones);
-        for node in order.into_iter().rev().flatten() {
-            let Some(step) = self.nodes[node].backward.take() else { continue };
-            device.at(Phase::Backward, self.nodes[node].layer);
-            device.boundary();
-            if let Some(grad) = grads.take(node) {
-                step(device, &mut grads, grad);
+        for depth in order.into_iter().rev() {
+            // A device is asked before the first step of a depth runs (`probe.rs` of memfit-validate, whose steps are a depth of their own).
+            for node in depth.iter().filter(|node| self.nodes[**node].backward.is_some()) {
+                device.at(Phase::Backward, self.nodes[*node].layer);
+                device.boundary();
+            }
+            for node in depth {
+                let Some(step) = self.nodes[node].backward.take() else { continue };
+                device.at(Phase::Backward, self.nodes[node].layer);
+                let kept = std::mem::take(&mut self.nodes[node].kept);
+                for (read, into) in &kept.reads {
+                    into.put(checkpointer.retrieve(device, *read));
+                }
+                if let Some(grad) = grads.take(node) {
+                    step(device, &mut grads, grad);
+                }
             }
         }
+        device.at(Phase::Backward, 0);
         device.boundary();
         grads
     }

@@ -3,8 +3,8 @@
 
 use super::super::program::{Kind, Prim, Range, SlotType};
 use super::autodiff::{Tape, Tracked};
-use super::elementwise::{binary, keeping, unary};
-use super::memory::Device;
+use super::elementwise::{self, binary, keeping, unary};
+use super::memory::{Device, Tensor};
 use super::products::{linear, product};
 
 /// The inputs of one call, in order.
@@ -24,6 +24,7 @@ pub(super) fn call(
     inputs: Vec<Tracked>,
     out: &SlotType,
 ) -> Option<Tracked> {
+    tape.begin(prim, &inputs, out);
     let mut inputs = Inputs(inputs.into_iter());
     let shape = out.shape.clone();
     Some(match prim {
@@ -44,11 +45,16 @@ pub(super) fn call(
         }
         Prim::PowScalar(_) => {
             let x = inputs.take()?;
-            keeping(tape, device, x, |d, x, grad| {
-                let value = d.unary(x);
-                let value = d.unary(value);
-                d.binary(grad, value)
-            })
+            keeping(
+                tape,
+                x,
+                |x| device.unary(x),
+                |d, x, grad| {
+                    let value = d.unary(x);
+                    let value = d.unary(value);
+                    d.binary(grad, value)
+                },
+            )
         }
         Prim::Compare(_) => {
             let (a, b) = (inputs.take()?, inputs.take()?);
@@ -94,62 +100,64 @@ pub(super) fn call(
         }
         Prim::Conv { window, groups } => {
             let (x, weight, bias) = (inputs.take()?, inputs.take()?, inputs.take());
-            let (kept_x, kept_weight) = (x.tensor.clone(), weight.tensor.clone());
-            let kept_bias = bias.as_ref().map(|b| b.tensor.clone());
+            let (kept_x, kept_weight) = (tape.keep(&x), tape.keep(&weight));
+            let kept_bias = bias.as_ref().map(|b| tape.keep(b));
             let parents = [x.node, weight.node, bias.as_ref().and_then(|b| b.node)];
             let y = device.conv(x.tensor, weight.tensor, window);
             drop(bias);
             let (window, groups) = (window.clone(), *groups);
             tape.node(&parents, y, move |d, grads, grad| {
-                let (x_shape, w_shape) = (kept_x.shape.clone(), kept_weight.shape.clone());
+                let (Some(x), Some(weight)) = (kept_x.take(), kept_weight.take()) else { return };
+                let (x_shape, w_shape) = (x.shape.clone(), weight.shape.clone());
                 if let Some(node) = parents[0] {
-                    let made = d.conv_data(grad.clone(), kept_weight.clone(), &x_shape);
+                    let made = d.conv_data(grad.clone(), weight.clone(), &x_shape);
                     grads.register(d, node, made);
                 }
                 if let Some(node) = parents[1] {
-                    let made = d.conv_weight(kept_x.clone(), grad.clone(), &w_shape, &window, groups);
+                    let made = d.conv_weight(x.clone(), grad.clone(), &w_shape, &window, groups);
                     grads.register(d, node, made);
                 }
                 if let Some(node) = parents[2] {
                     let made = d.conv_bias(grad);
                     grads.register(d, node, made);
                 }
-                drop((kept_x, kept_weight, kept_bias));
+                drop((x, weight, kept_bias));
             })
         }
         Prim::ConvTranspose { window, .. } => {
             let (x, weight, bias) = (inputs.take()?, inputs.take()?, inputs.take());
-            let (kept_x, kept_weight) = (x.tensor.clone(), weight.tensor.clone());
-            let kept_bias = bias.as_ref().map(|b| b.tensor.clone());
+            let (kept_x, kept_weight) = (tape.keep(&x), tape.keep(&weight));
+            let kept_bias = bias.as_ref().map(|b| tape.keep(b));
             let parents = [x.node, weight.node, bias.as_ref().and_then(|b| b.node)];
             drop((x.tensor, weight.tensor, bias));
             let y = device.make(out.kind, &shape, "convolution");
             let window = window.clone();
             tape.node(&parents, y, move |d, grads, grad| {
-                let (x_shape, w_shape) = (kept_x.shape.clone(), kept_weight.shape.clone());
+                let (Some(x), Some(weight)) = (kept_x.take(), kept_weight.take()) else { return };
+                let (x_shape, w_shape) = (x.shape.clone(), weight.shape.clone());
                 if let Some(node) = parents[0] {
-                    let mut made = d.conv(grad.clone(), kept_weight.clone(), &window);
+                    let mut made = d.conv(grad.clone(), weight.clone(), &window);
                     if made.shape != x_shape {
                         made = d.slice_to(made, &x_shape);
                     }
                     grads.register(d, node, made);
                 }
                 if let Some(node) = parents[1] {
-                    let made = d.transposed_weight(kept_x.clone(), grad.clone(), &w_shape, &window);
+                    let made = d.transposed_weight(x.clone(), grad.clone(), &w_shape, &window);
                     grads.register(d, node, made);
                 }
                 if let Some(node) = parents[2] {
                     let made = d.conv_bias(grad);
                     grads.register(d, node, made);
                 }
-                drop((kept_x, kept_weight, kept_bias));
+                drop((x, weight, kept_bias));
             })
         }
         Prim::MaxPool2d(_) => {
             let x = inputs.take()?;
-            let kept = x.is_tracked().then(|| x.tensor.clone());
-            let (y, indices) = device.pool(x.tensor, &shape[2..], kept.is_some());
-            tape.unary(x.node, y, move |d, grad| match kept {
+            let kept = tape.keep_if(x.is_tracked(), &x);
+            let (y, indices) = device.pool(x.tensor, &shape[2..], x.node.is_some());
+            tape.unary(x.node, y, move |d, grad| match kept.take() {
                 Some(x) => d.pool_backward(x, grad, indices, true),
                 None => grad,
             })
@@ -157,9 +165,15 @@ pub(super) fn call(
         Prim::AvgPool2d(..) | Prim::AdaptiveAvgPool2d(_) | Prim::Interpolate { .. } => {
             let x = inputs.take()?;
             let copies = matches!(prim, Prim::AdaptiveAvgPool2d(_));
-            let kept = x.tensor.clone();
+            let kept = tape.keep(&x);
+            // All but the adaptive one are given a copy of the handle.
+            let held = (x.is_tracked() && !copies).then(|| x.tensor.clone());
             let (y, _) = device.pool(x.tensor, &shape[2..], false);
-            tape.unary(x.node, y, move |d, grad| d.pool_backward(kept, grad, None, copies))
+            drop(held);
+            tape.unary(x.node, y, move |d, grad| match kept.take() {
+                Some(x) => d.pool_backward(x, grad, None, copies),
+                None => grad,
+            })
         }
         Prim::Sum | Prim::Mean => {
             let x = inputs.take()?;
@@ -187,7 +201,8 @@ pub(super) fn call(
             let x = inputs.take()?;
             let full = x.tensor.shape.clone();
             if !x.is_tracked() {
-                return Some(Tracked::constant(device.reduce(x.tensor, *axis)));
+                let y = device.reduce(x.tensor, *axis);
+                return Some(tape.unary(None, y, |_, grad| grad));
             }
             let indices = device.make(Kind::Int, &shape, "indices");
             let y = device.make(out.kind, &shape, "reduction");
@@ -305,5 +320,26 @@ pub(super) fn call(
         Prim::Detach => Tracked::constant(inputs.take()?.tensor),
         Prim::Bernoulli(_) | Prim::Uniform => Tracked::constant(device.make(out.kind, &shape, "random")),
         Prim::Full(_) => Tracked::constant(device.make(out.kind, &shape, "fill")),
+    })
+}
+
+/// Makes the output of a memory-bound function again. None for another function.
+pub(super) fn recompute(device: &Device, prim: &Prim, inputs: Vec<Tensor>, out: &SlotType) -> Option<Tensor> {
+    let mut inputs = inputs.into_iter();
+    let x = inputs.next()?;
+    Some(match prim {
+        Prim::Unary(function) => elementwise::forward(device, *function, x),
+        Prim::Binary(_) => device.binary(x, inputs.next()?),
+        Prim::AddScalar(_) | Prim::MulScalar(_) | Prim::DivScalar(_) | Prim::PowScalar(_) => device.unary(x),
+        Prim::Reshape => device.reshape(x, &out.shape),
+        Prim::Permute(axes) => device.permute(x, axes),
+        Prim::Expand => device.expand(x, &out.shape),
+        Prim::Slice(ranges) => device.slice(x, ranges),
+        Prim::Select(_) => {
+            let y = device.make(out.kind, &out.shape, "gather");
+            drop(x);
+            y
+        }
+        _ => return None,
     })
 }

@@ -1,6 +1,7 @@
 //! Runs a program without computing: every buffer that Burn makes and when it goes.
 
 mod autodiff;
+mod checkpoint;
 mod elementwise;
 mod functions;
 mod kernels;
@@ -115,7 +116,7 @@ fn batch(
     held: &mut BTreeMap<Slot, Tensor>,
     saved: &mut Vec<StorageId>,
 ) -> BTreeMap<Slot, Tensor> {
-    let mut tape = Tape::default();
+    let mut tape = Tape::new(program.balanced);
     let mut values: BTreeMap<Slot, Tracked> = BTreeMap::new();
     for source in program.sources.iter().filter(|s| !matches!(s.kind, SourceKind::State(_))) {
         let Some(tensor) = held.get(&source.slot).cloned() else { continue };

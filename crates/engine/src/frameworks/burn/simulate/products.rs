@@ -6,8 +6,8 @@ use super::memory::{Device, Tensor};
 pub(super) fn product(tape: &mut Tape, device: &Device, a: Tracked, b: Tracked) -> Tracked {
     let parents = [a.node, b.node];
     let (left, right) = (a.tensor.shape.clone(), b.tensor.shape.clone());
-    let kept_a = b.is_tracked().then(|| a.tensor.clone());
-    let kept_b = a.is_tracked().then(|| b.tensor.clone());
+    let kept_a = tape.keep_if(b.is_tracked(), &a);
+    let kept_b = tape.keep_if(a.is_tracked(), &b);
     let y = device.matmul(a.tensor, b.tensor);
     let transposed = |d: &Device, t: Tensor| {
         let rank = t.rank();
@@ -17,13 +17,13 @@ pub(super) fn product(tape: &mut Tape, device: &Device, a: Tracked, b: Tracked) 
         parents,
         y,
         move |d, grad| {
-            let Some(b) = kept_b else { return grad };
+            let Some(b) = kept_b.take() else { return grad };
             let b = transposed(d, b);
             let grad = d.matmul(grad, b);
             d.unbroadcast(grad, &left)
         },
         move |d, grad| {
-            let Some(a) = kept_a else { return grad };
+            let Some(a) = kept_a.take() else { return grad };
             let a = transposed(d, a);
             let grad = d.matmul(a, grad);
             d.unbroadcast(grad, &right)
@@ -40,8 +40,8 @@ pub(super) fn linear(
     bias: Option<Tracked>,
 ) -> Tracked {
     let parents = [x.node, weight.node, bias.as_ref().and_then(|b| b.node)];
-    let kept_x = weight.is_tracked().then(|| x.tensor.clone());
-    let kept_weight = x.is_tracked().then(|| weight.tensor.clone());
+    let kept_x = tape.keep_if(weight.is_tracked(), &x);
+    let kept_weight = tape.keep_if(x.is_tracked(), &weight);
     let rank = x.tensor.rank();
     let lift = move |d: &Device, t: Tensor| {
         let mut shape = vec![1; rank.saturating_sub(t.rank())];
@@ -55,13 +55,13 @@ pub(super) fn linear(
         y = device.binary(y, bias);
     }
     tape.node(&parents, y, move |d, grads, grad| {
-        if let (Some(node), Some(weight)) = (parents[0], kept_weight) {
+        if let (Some(node), Some(weight)) = (parents[0], kept_weight.take()) {
             let weight = d.swap(weight, 0, 1);
             let weight = lift(d, weight);
             let made = d.matmul(grad.clone(), weight);
             grads.register(d, node, made);
         }
-        if let (Some(node), Some(x)) = (parents[1], kept_x) {
+        if let (Some(node), Some(x)) = (parents[1], kept_x.take()) {
             let x = d.swap(x, rank - 2, rank - 1);
             let mut made = d.matmul(x, grad.clone());
             for axis in 0..rank - 2 {
