@@ -111,6 +111,10 @@ pub struct Kernel {
     pub layer: u32,
     /// Set by whoever builds the graph.
     pub stage: Stage,
+    /// The layer inside of the layer that it belongs to, such as a projection of an attention.
+    pub scope: &'static str,
+    /// The forward kernel whose gradient it is a part of.
+    pub gradient_of: Option<u32>,
     /// The step of a loop that it belongs to.
     pub turn: Option<Turn>,
 }
@@ -140,6 +144,10 @@ pub struct Flow {
     pub layer: u32,
     /// The stage of kernels that are made now.
     pub stage: Stage,
+    /// The layer inside of the layer of kernels that are made now.
+    pub scope: &'static str,
+    /// The forward kernel whose gradient kernels that are made now are.
+    pub gradient_of: Option<u32>,
     /// The step of a loop that kernels which are made now belong to.
     turn: Option<Turn>,
     /// Loops over time.
@@ -180,6 +188,8 @@ impl Flow {
             gradient,
             layer: self.layer,
             stage: self.stage,
+            scope: self.scope,
+            gradient_of: self.gradient_of,
             turn,
         });
         Wire { kernel, output: 0 }

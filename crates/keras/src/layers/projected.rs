@@ -27,7 +27,8 @@ impl Projected {
     /// Runs it on the tensors with these numbers: query, key, value.
     pub(super) fn run(&self, run: &mut Run<'_, '_>, [query, key, value]: [usize; 3]) {
         let mut k = 0;
-        let mut project = |run: &mut Run<'_, '_>, x: usize, heads: u64, dim: u64| {
+        let mut project = |run: &mut Run<'_, '_>, name: &'static str, x: usize, heads: u64, dim: u64| {
+            run.scope = name;
             let (x, kernel) = (run.x(x), run.weight(k));
             k += 1;
             let shape = run.shape(x).to_vec();
@@ -40,10 +41,11 @@ impl Projected {
             k += 1;
             run.binary("AddV2", y, bias)
         };
-        let q = project(run, query, self.heads[0], self.dims[0]);
-        let mut at_key = project(run, key, self.heads[1], self.dims[1]);
-        let gate = self.gate.then(|| project(run, query, self.heads[0], self.dims[2]));
-        let mut at_value = project(run, value, self.heads[2], self.dims[2]);
+        let q = project(run, "query", query, self.heads[0], self.dims[0]);
+        let mut at_key = project(run, "key", key, self.heads[1], self.dims[1]);
+        let gate = self.gate.then(|| project(run, "gate", query, self.heads[0], self.dims[2]));
+        let mut at_value = project(run, "value", value, self.heads[2], self.dims[2]);
+        run.scope = "";
         if self.heads[1] != self.heads[0] {
             // Each key and value head serves several query heads: `ops.repeat`.
             let repeated = |run: &mut Run<'_, '_>, x: Wire| {
@@ -63,6 +65,7 @@ impl Projected {
             let gate = run.unary("Sigmoid", gate);
             y = run.binary("Mul", y, gate);
         }
+        run.scope = "attention_output";
         let kernel = run.weight(k);
         let shape = run.out_shape(0);
         let mut out = run.project(y, kernel, shape);
@@ -116,7 +119,9 @@ impl Projected {
         if let Some(mask) = mask {
             scores = run.select(mask, scores);
         }
+        run.scope = "softmax";
         let mut weights = run.softmax(scores);
+        run.scope = "";
         if let Some(mask) = mask {
             // Rows without anything to attend to are zero.
             weights = run.select(mask, weights);
@@ -125,7 +130,9 @@ impl Projected {
             run.bind(1, weights);
         }
         if self.dropout > 0.0 && run.compute.training {
+            run.scope = "dropout";
             weights = run.dropout(weights, &[batch, heads, rows, columns]);
+            run.scope = "";
         }
         let values = run.moved("Transpose", v, &[batch, heads, columns, width]);
         let y = run.matmul("BatchMatMulV2", weights, values, &[batch, heads, rows, width]);

@@ -43,7 +43,8 @@ pub(crate) struct Options {
     /// Only the larger collection beside the repository
     #[arg(long)]
     shared: bool,
-    /// Another collection instead of the one beside the repository: a folder with `truth/pytorch` and `corpus/onnx`; implies --shared
+    /// Another collection instead of the one beside the repository: a folder with `truth/pytorch` and `corpus/onnx`, or for
+    /// --tensorflow `truth/tensorflow` and `corpus/keras`; implies --shared
     #[arg(long, value_name = "FOLDER")]
     collection: Option<PathBuf>,
     /// Only the figures measured on real GPUs that lie beside the repository
@@ -77,6 +78,11 @@ impl Options {
     /// Whether this repository's models are left out.
     fn only_shared(&self) -> bool {
         self.shared || self.collection.is_some()
+    }
+
+    /// The larger collection.
+    fn beside(&self) -> PathBuf {
+        self.collection.clone().unwrap_or_else(|| crate::root().join("../shared"))
     }
 
     /// Whether every export of a model is read.
@@ -118,7 +124,7 @@ impl Section {
 /// Prints and writes the tables; whether everything could be estimated.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.tensorflow {
-        println!("{}", tensorflow::section()?.unwrap_or_default());
+        println!("{}", tensorflow::section(&options.beside())?.unwrap_or_default());
         return Ok(true);
     }
     if options.records {
@@ -151,7 +157,10 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         }
         let records = records::section()?;
         println!("{}", records.as_deref().unwrap_or_default());
-        page::write(&sections, [tensorflow::section()?, records, measured.as_ref().map(measured::page)])?;
+        page::write(
+            &sections,
+            [tensorflow::section(&options.beside())?, records, measured.as_ref().map(measured::page)],
+        )?;
     }
     Ok(sections.iter().all(|section| section.failed() == 0))
 }
@@ -192,7 +201,7 @@ fn sources(options: &Options) -> Result<Vec<Source>> {
             references,
         });
     }
-    let shared = options.collection.clone().unwrap_or_else(|| root.join("../shared"));
+    let shared = options.beside();
     if shared.join("truth/pytorch").exists() && !options.check {
         let references = reference::read_all(&shared.join("truth/pytorch"))?;
         sources.push(Source {

@@ -44,13 +44,12 @@ impl Row {
     }
 }
 
-/// The section, where the references lie beside the repository.
+/// The section, where the collection has such references.
 ///
 /// # Errors
 /// A file that cannot be read.
-pub(super) fn section() -> Result<Option<String>> {
-    let shared = crate::root().join("../shared");
-    let truth = shared.join("truth/tensorflow");
+pub(super) fn section(collection: &Path) -> Result<Option<String>> {
+    let truth = collection.join("truth/tensorflow");
     if !truth.exists() {
         return Ok(None);
     }
@@ -63,7 +62,8 @@ pub(super) fn section() -> Result<Option<String>> {
         // The compile-only figures of XLA have another shape.
         if let Ok(file) = serde_json::from_str::<File>(&text) {
             rows.extend(
-                compare(&file, &shared.join("corpus/keras")).with_context(|| path.display().to_string())?,
+                compare(&file, &collection.join("corpus/keras"))
+                    .with_context(|| path.display().to_string())?,
             );
         }
     }

@@ -18,6 +18,7 @@ impl Builder<'_> {
     fn node(&mut self, node: &Node) {
         let layer = self.node_layer(node);
         self.flow.layer = layer;
+        self.flow.scope = "";
         if !node.outputs.is_empty() && node.outputs.iter().flatten().all(|id| self.host[id.index()]) {
             let made = |id: &TensorId| self.sources[id.index()] = Some(Source::Constant);
             return node.outputs.iter().flatten().for_each(made);

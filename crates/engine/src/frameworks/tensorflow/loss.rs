@@ -53,6 +53,7 @@ impl Builder<'_> {
                 self.feed(&shape, dtype, &name, inputs)
             });
             self.flow.layer = layer;
+            self.flow.scope = "";
             let one = self.loss(loss, output, labels);
             total = Some(match total {
                 Some(sum) => self.flow.binary("AddV2", sum, one),

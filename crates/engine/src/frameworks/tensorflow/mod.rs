@@ -11,6 +11,7 @@ mod forward;
 mod grappler;
 mod loss;
 mod memory;
+mod names;
 mod optimizers;
 mod schedule;
 mod setup;
@@ -122,7 +123,8 @@ pub(crate) fn run(
     } else {
         // A loop that XLA compiled runs one step after the other.
         let parallel = if plan.xla { 1 } else { PARALLEL };
-        let schedule = Schedule::new(&builder.flow, &kept, plan.grappler.then_some(&*roots), parallel);
+        let schedule =
+            Schedule::new(&builder.flow, &builder.layers, &kept, plan.grappler.then_some(&*roots), parallel);
         let play = |shuffle| memory::play(&builder, &schedule.order(shuffle), &kept, &[], &gradients);
         // One program under XLA has an order of its own.
         let shuffles = (0..schedule::SHUFFLES).map(Some).filter(|_| !plan.xla && plan.mode == Mode::Train);

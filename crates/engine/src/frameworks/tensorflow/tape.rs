@@ -25,6 +25,8 @@ pub(super) fn gradients(flow: &mut Flow, loss: Wire) -> BTreeMap<u32, Wire> {
     while let Some(at) = stack.pop() {
         let kernel = flow.kernels[at as usize].clone();
         flow.layer = kernel.layer;
+        flow.scope = kernel.scope;
+        flow.gradient_of = Some(at);
         let y = Wire { kernel: at, output: 0 };
         let mut incoming = Vec::with_capacity(kernel.outputs.len());
         for output in 0..u32::try_from(kernel.outputs.len()).unwrap_or(0) {
@@ -56,6 +58,8 @@ pub(super) fn gradients(flow: &mut Flow, loss: Wire) -> BTreeMap<u32, Wire> {
     }
     debug_assert!(flow.kernels.len() >= forward);
     flow.layer = layer;
+    flow.scope = "";
+    flow.gradient_of = None;
     flow.end_step();
     found.into_iter().filter_map(|(variable, met)| Some((variable, total(flow, variable, &met)?))).collect()
 }
