@@ -27,11 +27,13 @@ impl Flow {
     /// `tf.nn.moments`: the mean, and the mean of squared differences from it, over all axes but those of `shape` that are not
     /// one.
     pub fn moments(&mut self, x: Wire, shape: &[u64]) -> (Wire, Wire) {
-        let mean = self.reduce("Mean", x, shape);
-        let constant = self.stop(mean);
-        let difference = self.binary("SquaredDifference", x, constant);
-        let variance = self.reduce("Mean", difference, shape);
-        (mean, variance)
+        self.within("moments", |flow| {
+            let mean = flow.reduce("Mean", x, shape);
+            let constant = flow.stop(mean);
+            let difference = flow.binary("SquaredDifference", x, constant);
+            let variance = flow.reduce("Mean", difference, shape);
+            (mean, variance)
+        })
     }
 
     /// Keras 3's `BatchNormalization`: `x * (rsqrt(var + eps) * gamma) + (beta - mean * …)`
@@ -43,18 +45,20 @@ impl Flow {
         scale: Option<Wire>,
         offset: Option<Wire>,
     ) -> Wire {
-        let shifted = self.shifted("AddV2", variance);
-        let mut inverse = self.unary("Rsqrt", shifted);
-        if let Some(scale) = scale {
-            inverse = self.binary("Mul", inverse, scale);
-        }
-        let scaled = self.binary("Mul", x, inverse);
-        let centre = self.binary("Mul", mean, inverse);
-        let offset = match offset {
-            Some(offset) => self.binary("Sub", offset, centre),
-            None => self.scaled("Neg", centre),
-        };
-        self.binary("AddV2", scaled, offset)
+        self.within("batchnorm", |flow| {
+            let shifted = flow.shifted("AddV2", variance);
+            let mut inverse = flow.unary("Rsqrt", shifted);
+            if let Some(scale) = scale {
+                inverse = flow.binary("Mul", inverse, scale);
+            }
+            let scaled = flow.binary("Mul", x, inverse);
+            let centre = flow.binary("Mul", mean, inverse);
+            let offset = match offset {
+                Some(offset) => flow.binary("Sub", offset, centre),
+                None => flow.scaled("Neg", centre),
+            };
+            flow.binary("AddV2", scaled, offset)
+        })
     }
 
     /// Keras 3's layer norm (`ops.nn._layer_normalization`): the scale is multiplied into the inverse deviation, which makes
@@ -90,20 +94,22 @@ impl Flow {
 
     /// `tf.nn.gelu`: `0.5 x erfc(-x / √2)`, or with tanh `0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
     pub fn gelu(&mut self, x: Wire, approximate: bool) -> Wire {
-        let half = self.scaled("Mul", x);
-        if !approximate {
-            let negative = self.unary("Neg", x);
-            let scaled = self.scaled("Mul", negative);
-            let erfc = self.unary("Erfc", scaled);
-            return self.binary("Mul", half, erfc);
-        }
-        let cube = self.unary("Pow", x);
-        let scaled = self.scaled("Mul", cube);
-        let sum = self.binary("AddV2", x, scaled);
-        let inner = self.scaled("Mul", sum);
-        let tanh = self.unary("Tanh", inner);
-        let shifted = self.shifted("AddV2", tanh);
-        self.binary("Mul", half, shifted)
+        self.within("Gelu", |flow| {
+            let half = flow.scaled("Mul", x);
+            if !approximate {
+                let negative = flow.unary("Neg", x);
+                let scaled = flow.scaled("Mul", negative);
+                let erfc = flow.unary("Erfc", scaled);
+                return flow.binary("Mul", half, erfc);
+            }
+            let cube = flow.unary("Pow", x);
+            let scaled = flow.scaled("Mul", cube);
+            let sum = flow.binary("AddV2", x, scaled);
+            let inner = flow.scaled("Mul", sum);
+            let tanh = flow.unary("Tanh", inner);
+            let shifted = flow.shifted("AddV2", tanh);
+            flow.binary("Mul", half, shifted)
+        })
     }
 
     /// `tf.nn.silu`, which keeps its input alone.

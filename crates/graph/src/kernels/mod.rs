@@ -111,7 +111,7 @@ pub struct Kernel {
     pub layer: u32,
     /// Set by whoever builds the graph.
     pub stage: Stage,
-    /// The layer inside of the layer that it belongs to, such as a projection of an attention.
+    /// Where in the layer it belongs: a layer inside of it, or a function.
     pub scope: &'static str,
     /// The forward kernel whose gradient it is a part of.
     pub gradient_of: Option<u32>,
@@ -144,7 +144,7 @@ pub struct Flow {
     pub layer: u32,
     /// The stage of kernels that are made now.
     pub stage: Stage,
-    /// The layer inside of the layer of kernels that are made now.
+    /// Where in the layer kernels that are made now belong.
     pub scope: &'static str,
     /// The forward kernel whose gradient kernels that are made now are.
     pub gradient_of: Option<u32>,
@@ -193,6 +193,14 @@ impl Flow {
             turn,
         });
         Wire { kernel, output: 0 }
+    }
+
+    /// What is made in a name scope.
+    pub fn within<T>(&mut self, scope: &'static str, make: impl FnOnce(&mut Flow) -> T) -> T {
+        let outer = std::mem::replace(&mut self.scope, scope);
+        let made = make(self);
+        self.scope = outer;
+        made
     }
 
     /// Lets the kernel that makes `wire` wait for another one (`ops.control_dependencies([grad])`): what a gradient function

@@ -112,6 +112,13 @@ impl Flow {
         self.make(name, &[x], shape, dtype, Some(copy_gradient))
     }
 
+    /// A transpose that grappler folds into the product that reads it (arithmetic_optimizer.cc, `FoldTransposeIntoMatMul`); its
+    /// gradient is a copy.
+    pub fn turned(&mut self, x: Wire, shape: &[u64]) -> Wire {
+        let made = Made { shape: shape.to_vec(), dtype: self.dtype(x), place: Place::Alias };
+        self.push("Transpose", &[x], vec![made], Some(copy_gradient))
+    }
+
     /// Tensors one after the other along an axis.
     pub fn concat(&mut self, inputs: &[Wire], shape: &[u64]) -> Wire {
         let dtype = inputs.first().map_or(DType::Float32, |x| self.dtype(*x));

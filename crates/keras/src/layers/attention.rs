@@ -95,6 +95,13 @@ impl Layer for Attention {
         let keys = run.shape(k).iter().rev().nth(1).copied().unwrap_or(1);
         scores.last_mut().into_iter().for_each(|d| *d = keys);
         let mut y = match self.score {
+            Score::Dot if run.is_keras3() => {
+                let mut turned = run.shape(k).to_vec();
+                let rank = turned.len();
+                turned.swap(rank.saturating_sub(2), rank.saturating_sub(1));
+                let k = run.turned(k, &turned);
+                run.matmul("BatchMatMulV2", q, k, &scores)
+            }
             Score::Dot => run.matmul("BatchMatMulV2", q, k, &scores),
             Score::Concat | Score::Additive => {
                 let width = run.shape(q).last().copied().unwrap_or(1);

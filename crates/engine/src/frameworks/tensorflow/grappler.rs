@@ -13,7 +13,6 @@ use super::dependencies::{Waits, has_effect, reads};
 use super::names::{self, Names};
 use super::{Effect, Flow, Wire};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Where a kernel stands in the graph: of several that become ready together the last one runs first.
 pub(super) struct Positions(Vec<u32>);
@@ -29,12 +28,12 @@ impl Positions {
     pub(super) fn optimized(
         flow: &Flow,
         needed: &[bool],
-        layers: &[Arc<str>],
+        names: &Names<'_>,
         roots: &[u32],
         kept: &[Wire],
     ) -> Positions {
         let bodies = Bodies::of(flow);
-        let mut positions = sorted(flow, needed, &walked(flow, layers, &bodies, roots, kept), &bodies);
+        let mut positions = sorted(flow, needed, &walked(flow, names, &bodies, roots, kept), &bodies);
         for at in 0..positions.len() {
             positions[at] = positions[bodies.first[at] as usize];
         }
@@ -88,13 +87,12 @@ impl Bodies {
 }
 
 /// All that must run, what the walk met last first.
-fn walked(flow: &Flow, layers: &[Arc<str>], bodies: &Bodies, roots: &[u32], kept: &[Wire]) -> Vec<u32> {
+fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: &[Wire]) -> Vec<u32> {
     let effects = (0..).zip(&flow.kernels).filter(|(_, kernel)| has_effect(kernel)).map(|(i, _)| i);
     // The stack is emptied from its end.
     let mut stack: Vec<u32> = kept.iter().map(|wire| wire.kernel).chain(effects).collect();
     stack.extend(roots.iter().rev());
     stack.iter_mut().for_each(|at| *at = bodies.first[*at as usize]);
-    let names = Names::of(flow, layers);
     let mut met = vec![false; flow.kernels.len()];
     let mut order = Vec::new();
     while let Some(at) = stack.pop() {
@@ -102,7 +100,7 @@ fn walked(flow: &Flow, layers: &[Arc<str>], bodies: &Bodies, roots: &[u32], kept
             order.push(at);
             let mut from = bodies.reads(flow, at);
             let kernel = &flow.kernels[at as usize];
-            if names::COMMUTATIVE.contains(&kernel.name) {
+            if names::commutes(kernel) {
                 let inputs = kernel.inputs.len().min(from.len());
                 from[..inputs].sort_by(|a, b| names.compare(*a, *b));
             }
@@ -200,7 +198,7 @@ mod tests {
         });
         let needed = vec![true; flow.kernels.len()];
         for (roots, first) in [([updates[0], updates[1]], to_a), ([updates[1], updates[0]], to_b)] {
-            let at = Positions::optimized(&flow, &needed, &[], &roots, &[]);
+            let at = Positions::optimized(&flow, &needed, &Names::of(&flow, "m", &[]), &roots, &[]);
             let last = [to_a, to_b].into_iter().max_by_key(|wire| at.of(wire.kernel));
             assert_eq!(last, Some(first));
         }

@@ -13,6 +13,7 @@ mod loss;
 mod memory;
 mod names;
 mod optimizers;
+mod pushed;
 mod schedule;
 mod setup;
 mod tape;
@@ -21,6 +22,7 @@ mod update;
 mod xla;
 
 use self::memory::Played;
+use self::names::Names;
 use self::schedule::Schedule;
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
 use crate::order::sorted_by_key;
@@ -123,8 +125,12 @@ pub(crate) fn run(
     } else {
         // A loop that XLA compiled runs one step after the other.
         let parallel = if plan.xla { 1 } else { PARALLEL };
-        let schedule =
-            Schedule::new(&builder.flow, &builder.layers, &kept, plan.grappler.then_some(&*roots), parallel);
+        if plan.grappler && !plan.xla {
+            pushed::push_down(&mut builder.flow, &graph.name, &builder.layers);
+        }
+        let names = Names::of(&builder.flow, &graph.name, &builder.layers);
+        let roots = plan.grappler.then_some((&*roots, &names));
+        let schedule = Schedule::new(&builder.flow, &kept, roots, parallel);
         let play = |shuffle| memory::play(&builder, &schedule.order(shuffle), &kept, &[], &gradients);
         // One program under XLA has an order of its own.
         let shuffles = (0..schedule::SHUFFLES).map(Some).filter(|_| !plan.xla && plan.mode == Mode::Train);

@@ -2,7 +2,8 @@
 //!
 //! Grappler sorts the inputs of kernels that commute by name (grappler/utils.cc, `CanonicalizeNode`, which
 //! common_subgraph_elimination.cc calls), so names decide which of a sum's terms the next walk meets first. Sums of gradients are called
-//! `AddN`, forward's kernels `functional_1/LAYER_1/SCOPE/mul_1`, backward's `gradient_tape/functional_1/LAYER_1/SCOPE/mul_1/Sum`.
+//! `AddN`, forward's kernels `MODEL_1/LAYER_1/SCOPE/mul_1`, backward's `gradient_tape/MODEL_1/LAYER_1/SCOPE/mul_1/Mul`, where a function
+//! that opens no scope of its own (`Softmax`) leaves its name out of its gradient's.
 //! What a function of Keras or TensorFlow calls its kernels is only known as far as [`called`] goes: most are called what
 //! they are, and those that Python's operators make begin with a small letter.
 
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Kernels that commute (`SetIsCommutative` in core/ops/math_ops.cc).
-pub(super) const COMMUTATIVE: &[&str] = &[
+const COMMUTATIVE: &[&str] = &[
     "AddN",
     "AddV2",
     "BitwiseAnd",
@@ -25,36 +26,67 @@ pub(super) const COMMUTATIVE: &[&str] = &[
     "SquaredDifference",
 ];
 
+/// Whether grappler sorts what this kernel reads.
+pub(super) fn commutes(kernel: &Kernel) -> bool {
+    COMMUTATIVE.contains(&kernel.name)
+}
+
+/// Kernels whose function opens a scope of its own, in which their gradients are made.
+const SCOPED: &[&str] = &[
+    "AddV2",
+    "BatchMatMulV2",
+    "BiasAdd",
+    "Conv2D",
+    "Conv3D",
+    "Einsum",
+    "MatMul",
+    "Mul",
+    "RealDiv",
+    "Sub",
+    "Transpose",
+];
+
 /// Names of a graph's kernels.
 pub(super) struct Names<'a> {
     flow: &'a Flow,
+    model: &'a str,
     layers: &'a [Arc<str>],
     /// By kernel, how many of its name stand before it in its scope.
     earlier: Vec<u32>,
 }
 
 impl<'a> Names<'a> {
-    /// The names of this graph's kernels, which belong to these layers.
-    pub(super) fn of(flow: &'a Flow, layers: &'a [Arc<str>]) -> Names<'a> {
+    /// The names of the kernels of this model, which belong to these layers.
+    pub(super) fn of(flow: &'a Flow, model: &'a str, layers: &'a [Arc<str>]) -> Names<'a> {
         let mut counts: BTreeMap<_, u32> = BTreeMap::new();
         let mut earlier = Vec::with_capacity(flow.kernels.len());
         for kernel in &flow.kernels {
-            let count = counts
-                .entry((kernel.layer, kernel.scope, kernel.gradient_of, kernel.stage, called(kernel)))
-                .or_default();
+            let of = scoped_gradient(flow, kernel);
+            let count =
+                counts.entry((kernel.layer, kernel.stage, kernel.scope, of, called(kernel))).or_default();
             earlier.push(*count);
             *count += 1;
         }
-        Names { flow, layers, earlier }
+        Names { flow, model, layers, earlier }
     }
 
     /// Which of two kernels has the name that comes first in the alphabet.
     pub(super) fn compare(&self, a: u32, b: u32) -> Ordering {
-        let kernels = [a, b].map(|at| &self.flow.kernels[at as usize]);
-        let [stage_a, stage_b] = kernels.map(|kernel| (kernel.name != "AddN", kernel.stage));
-        let layer = |kernel: &Kernel| self.layers.get(kernel.layer as usize).map_or("", |name| &**name);
-        let [in_a, in_b] = kernels.map(|kernel| scoped(layer(kernel)).chain(scoped(kernel.scope)));
-        stage_a.cmp(&stage_b).then_with(|| in_a.cmp(in_b)).then_with(|| self.inner(a).cmp(&self.inner(b)))
+        let [of_a, of_b] = [a, b].map(|at| &self.flow.kernels[at as usize]);
+        self.scope(of_a).cmp(self.scope(of_b)).then_with(|| self.inner(a).cmp(&self.inner(b)))
+    }
+
+    /// The scopes around a kernel, each with a slash.
+    fn scope(&self, kernel: &'a Kernel) -> impl Iterator<Item = u8> + 'a {
+        let root = match kernel.stage {
+            _ if kernel.name == "AddN" => "AddN",
+            Stage::Backward => "gradient_tape/",
+            Stage::Forward | Stage::Update => "",
+        };
+        let layer = self.layers.get(kernel.layer as usize).map_or("", |name| &**name);
+        let model = Some(self.model).filter(|_| !layer.starts_with('(')).unwrap_or("");
+        let own = kernel.scope.bytes().chain((!kernel.scope.is_empty()).then_some(b'/'));
+        root.bytes().chain(called_again(model)).chain(called_again(layer)).chain(own)
     }
 
     /// What comes after the scope.
@@ -64,17 +96,23 @@ impl<'a> Names<'a> {
             0 => called(kernel).to_owned(),
             n => format!("{}_{n}", called(kernel)),
         };
-        match kernel.gradient_of.filter(|_| kernel.stage == Stage::Backward) {
+        match scoped_gradient(self.flow, kernel) {
             Some(of) => format!("{}/{own}", self.inner(of)),
             None => own,
         }
     }
 }
 
-/// The name of a layer in a path: layers are called a second time when the step is traced.
-fn scoped(name: &str) -> impl Iterator<Item = u8> + '_ {
+/// The name of a model or layer in a path: they are called a second time when the step is traced.
+fn called_again(name: &str) -> impl Iterator<Item = u8> + '_ {
     let ending: &[u8] = if name.is_empty() { b"" } else { b"_1/" };
     name.bytes().chain(ending.iter().copied())
+}
+
+/// The forward kernel in whose own scope a gradient kernel is.
+fn scoped_gradient(flow: &Flow, kernel: &Kernel) -> Option<u32> {
+    let of = kernel.gradient_of.filter(|_| kernel.stage == Stage::Backward)?;
+    SCOPED.contains(&flow.kernels.get(of as usize)?.name).then_some(of)
 }
 
 /// What Python calls a kernel.
@@ -82,13 +120,57 @@ fn called(kernel: &Kernel) -> &'static str {
     match kernel.name {
         "AddV2" => "add",
         "BatchMatMulV2" => "MatMul",
-        "BiasAddGrad" => "BiasAddGrad",
         "ConcatV2" => "concat",
+        "Conv2D" | "Conv3D" => "convolution",
         "Mul" => "mul",
         "RealDiv" => "truediv",
         "StridedSlice" => "strided_slice",
         "Sub" => "sub",
         "Transpose" => "transpose",
         name => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::DType;
+
+    #[test]
+    fn terms_of_a_sum_are_sorted_by_where_they_were_made() {
+        let mut flow = Flow::default();
+        let x = flow.constant(&[2], DType::Float32);
+        let mut made = Vec::new();
+        for (layer, scope, name) in
+            [(1, "", "Sub"), (0, "value", "MatMul"), (0, "key", "MatMul"), (0, "key", "Mul")]
+        {
+            (flow.layer, flow.scope) = (layer, scope);
+            made.push(flow.scaled(name, x).kernel);
+        }
+        flow.stage = Stage::Backward;
+        made.push(flow.scaled("Mul", x).kernel);
+        flow.push("AddN", &[x], Vec::new(), None);
+        let last = u32::try_from(flow.kernels.len() - 1).unwrap();
+        made.push(last);
+        let layers = ["attention".into(), "conv2d".into()];
+        for (model, expected) in [
+            ("functional", [last, made[2], made[3], made[1], made[0], made[4]]),
+            ("resnet", [last, made[4], made[2], made[3], made[1], made[0]]),
+        ] {
+            let names = Names::of(&flow, model, &layers);
+            let mut sorted = made.clone();
+            sorted.sort_by(|a, b| names.compare(*a, *b));
+            assert_eq!(sorted, expected, "{model}");
+        }
+    }
+
+    #[test]
+    fn tenth_comes_before_second() {
+        let mut flow = Flow::default();
+        let x = flow.constant(&[2], DType::Float32);
+        let muls: Vec<u32> = (0..11).map(|_| flow.scaled("Mul", x).kernel).collect();
+        let names = Names::of(&flow, "m", &[]);
+        assert_eq!(names.compare(muls[10], muls[2]), Ordering::Less);
+        assert_eq!(names.compare(muls[0], muls[10]), Ordering::Less);
     }
 }

@@ -12,11 +12,11 @@
 
 use super::dependencies::{Waits, needed};
 use super::grappler::Positions;
+use super::names::Names;
 use super::turns::Steps;
 use super::{Effect, Flow, Place, Wire};
 use memfit_graph::kernels::Kernel;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// How many orders are played.
 pub(super) const SHUFFLES: u32 = 5;
@@ -32,17 +32,16 @@ pub(super) struct Schedule<'a> {
 }
 
 impl<'a> Schedule<'a> {
-    /// Grappler's walk begins at `roots`; without them the graph is as it was made.
+    /// Grappler's walk begins at the roots; without them the graph is as it was made.
     pub(super) fn new(
         flow: &'a Flow,
-        layers: &[Arc<str>],
         kept: &[Wire],
-        roots: Option<&[u32]>,
+        roots: Option<(&[u32], &Names<'_>)>,
         parallel: u32,
     ) -> Schedule<'a> {
         let needed = needed(flow, kept);
         let positions = match roots {
-            Some(roots) => Positions::optimized(flow, &needed, layers, roots, kept),
+            Some((roots, names)) => Positions::optimized(flow, &needed, names, roots, kept),
             None => Positions::as_made(flow),
         };
         let kernels = || (0..).zip(&needed).filter(|(_, needed)| **needed).map(|(at, _)| at);
@@ -152,7 +151,7 @@ mod tests {
             flow.effect("AssignSubVariableOp", &[root], Vec::new(), Effect::Update(variable), None);
             chains.push((squared.kernel, root.kernel));
         }
-        let schedule = Schedule::new(&flow, &[], &[], None, 1);
+        let schedule = Schedule::new(&flow, &[], None, 1);
         let turns = |order: Vec<u32>| {
             let at = |kernel: u32| order.iter().position(|other| *other == kernel).unwrap();
             // Whether one chain's second kernel runs before the other's first.
