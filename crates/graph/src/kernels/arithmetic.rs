@@ -167,9 +167,10 @@ fn reduce_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wi
         }
         // _MinOrMaxGrad: indicators / num_selected * grad
         "Max" | "Min" => {
+            let kept = kept_dims(&shape, flow.shape(y));
+            let [y, dy] = [y, dy].map(|wire| flow.view("Reshape", wire, &kept));
             let equal = flow.make("Equal", &[y, x], &shape, DType::Bool, None);
             let indicators = flow.cast(equal, flow.dtype(x));
-            let kept = flow.shape(dy).to_vec();
             let selected = flow.make("Sum", &[indicators], &kept, flow.dtype(x), None);
             let share = flow.reuse("RealDiv", &[indicators, selected], &shape, flow.dtype(x), None);
             first(flow.reuse("Mul", &[share, dy], &shape, flow.dtype(x), None))
@@ -183,6 +184,15 @@ fn reduce_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wi
         }
         _ => vec![None],
     }
+}
+
+/// A reduced shape with the reduced axes as ones (`math_ops.reduced_shape`).
+fn kept_dims(shape: &[u64], reduced: &[u64]) -> Vec<u64> {
+    if shape.len() == reduced.len() {
+        return reduced.to_vec();
+    }
+    let mut left = reduced.iter().peekable();
+    shape.iter().map(|dim| left.next_if_eq(&dim).copied().unwrap_or(1)).collect()
 }
 
 fn matmul_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {

@@ -89,6 +89,9 @@ pub enum Stage {
     Update,
 }
 
+/// The scope of an operation between layers: that of the model.
+pub const OF_MODEL: &str = "..";
+
 /// Makes the gradients of a kernel's inputs from those of its outputs. The wire is the kernel's first output.
 pub type Gradient = fn(&mut Flow, &Kernel, Wire, &[Option<Wire>]) -> Vec<Option<Wire>>;
 

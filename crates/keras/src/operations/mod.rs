@@ -29,6 +29,7 @@ use crate::reader::Source;
 use crate::run::Run;
 use crate::spatial::DataFormat;
 use crate::spec::{self, Spec};
+use memfit_graph::kernels::OF_MODEL;
 use memfit_graph::{DType, OpError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -91,6 +92,7 @@ impl Layer for Operation {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        run.scope = OF_MODEL;
         self.kernels(run);
     }
 }

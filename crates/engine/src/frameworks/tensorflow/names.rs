@@ -5,10 +5,10 @@
 //! `AddN`, forward's kernels `MODEL_1/LAYER_1/SCOPE/mul_1`, backward's `gradient_tape/MODEL_1/LAYER_1/SCOPE/mul_1/Mul`, where a function
 //! that opens no scope of its own (`Softmax`) leaves its name out of its gradient's.
 //! What a function of Keras or TensorFlow calls its kernels is only known as far as [`called`] goes: most are called what
-//! they are, and those that Python's operators make begin with a small letter.
+//! they are, and those that Python's operators make begin with a small letter. An operation between layers has no scope.
 
 use super::Flow;
-use memfit_graph::kernels::{Kernel, Stage};
+use memfit_graph::kernels::{Kernel, OF_MODEL, Stage};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ impl<'a> Names<'a> {
         let mut earlier = Vec::with_capacity(flow.kernels.len());
         for kernel in &flow.kernels {
             let of = scoped_gradient(flow, kernel);
-            let count =
-                counts.entry((kernel.layer, kernel.stage, kernel.scope, of, called(kernel))).or_default();
+            let layer = Some(kernel.layer).filter(|_| kernel.scope != OF_MODEL);
+            let count = counts.entry((layer, kernel.stage, kernel.scope, of, called(kernel))).or_default();
             earlier.push(*count);
             *count += 1;
         }
@@ -83,9 +83,11 @@ impl<'a> Names<'a> {
             Stage::Backward => "gradient_tape/",
             Stage::Forward | Stage::Update => "",
         };
-        let layer = self.layers.get(kernel.layer as usize).map_or("", |name| &**name);
+        let is_layer = kernel.scope != OF_MODEL;
+        let layer = self.layers.get(kernel.layer as usize).filter(|_| is_layer).map_or("", |name| &**name);
         let model = Some(self.model).filter(|_| !layer.starts_with('(')).unwrap_or("");
-        let own = kernel.scope.bytes().chain((!kernel.scope.is_empty()).then_some(b'/'));
+        let own = Some(kernel.scope).filter(|scope| is_layer && !scope.is_empty());
+        let own = own.into_iter().flat_map(|scope| scope.bytes().chain([b'/']));
         root.bytes().chain(called_again(model)).chain(called_again(layer)).chain(own)
     }
 
@@ -118,6 +120,8 @@ fn scoped_gradient(flow: &Flow, kernel: &Kernel) -> Option<u32> {
 /// What Python calls a kernel.
 fn called(kernel: &Kernel) -> &'static str {
     match kernel.name {
+        "AddV2" if kernel.scope == OF_MODEL => "Add",
+        "Mul" | "Sub" if kernel.scope == OF_MODEL => kernel.name,
         "AddV2" => "add",
         "BatchMatMulV2" => "MatMul",
         "ConcatV2" => "concat",
