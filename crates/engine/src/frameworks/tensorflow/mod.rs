@@ -126,7 +126,7 @@ pub(crate) fn run(
         // A loop that XLA compiled runs one step after the other.
         let parallel = if plan.xla { 1 } else { PARALLEL };
         if plan.grappler && !plan.xla {
-            pushed::push_down(&mut builder.flow, &graph.name, &builder.layers);
+            pushed::push_down(&mut builder.flow, &graph.name, &builder.layers, &kept);
         }
         let names = Names::of(&builder.flow, &graph.name, &builder.layers);
         let roots = plan.grappler.then_some((&*roots, &names));

@@ -7,7 +7,8 @@
 use super::Flow;
 use super::names::Names;
 use memfit_graph::DType;
-use memfit_graph::kernels::{Effect, Kernel, Place, Stage, Wire};
+use memfit_graph::kernels::{Effect, Kernel, Made, Place, Stage, Wire};
+use std::sync::Arc;
 
 /// A product, and the product of it with a constant.
 struct Chain {
@@ -17,22 +18,20 @@ struct Chain {
     factors: [Wire; 2],
 }
 
-/// Moves constant factors down.
-pub(super) fn push_down(flow: &mut Flow, model: &str, layers: &[std::sync::Arc<str>]) {
+/// Moves constant factors down, but for products that are kept.
+pub(super) fn push_down(flow: &mut Flow, model: &str, layers: &[Arc<str>], kept: &[Wire]) {
     let mut readers = vec![0_u32; flow.kernels.len()];
-    for kernel in &flow.kernels {
-        kernel.inputs.iter().for_each(|wire| readers[wire.kernel as usize] += 1);
-    }
+    let inputs = flow.kernels.iter().flat_map(|kernel| &kernel.inputs);
+    inputs.chain(kept).for_each(|wire| readers[wire.kernel as usize] += 1);
     let chains: Vec<Chain> = {
         let names = Names::of(flow, model, layers);
         (0..flow.kernels.len()).filter_map(|outer| chain(flow, &names, &readers, outer)).collect()
     };
     for Chain { outer, inner, factors: [first, second] } in chains {
-        let made = flow.made(first).clone();
-        let inner_wire = flow.kernels[outer].inputs.clone();
+        let scaled = Made { place: Place::Reuse, ..flow.made(first).clone() };
         flow.kernels[inner].inputs = vec![first];
-        flow.kernels[inner].outputs = vec![memfit_graph::kernels::Made { place: Place::Reuse, ..made }];
-        flow.kernels[outer].inputs = [&inner_wire[..], &[second]].concat();
+        flow.kernels[inner].outputs = vec![scaled];
+        flow.kernels[outer].inputs.push(second);
     }
 }
 
@@ -70,14 +69,18 @@ mod tests {
         let a = flow.unary("Exp", x);
         let product = flow.binary("Mul", b, a);
         let outer = flow.scaled("Mul", product);
-        push_down(&mut flow, "m", &[]);
+        push_down(&mut flow, "m", &[], &[]);
         assert_eq!(flow.kernel(product).inputs, [a]);
         assert_eq!(flow.kernel(outer).inputs, [product, b]);
-        // A product that somebody else reads stays.
+        // A product that somebody else reads, or that is kept, stays.
         let product = flow.binary("Mul", b, a);
         flow.scaled("Mul", product);
         flow.unary("Exp", product);
-        push_down(&mut flow, "m", &[]);
+        push_down(&mut flow, "m", &[], &[]);
+        assert_eq!(flow.kernel(product).inputs, [b, a]);
+        let product = flow.binary("Mul", b, a);
+        flow.scaled("Mul", product);
+        push_down(&mut flow, "m", &[], &[product]);
         assert_eq!(flow.kernel(product).inputs, [b, a]);
     }
 }
