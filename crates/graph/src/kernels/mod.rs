@@ -89,7 +89,7 @@ pub enum Stage {
     Update,
 }
 
-/// The scope of an operation between layers: that of the model.
+/// The scope of an operation between layers: that of the model. Functions that an operation calls have scopes that begin so.
 pub const OF_MODEL: &str = "..";
 
 /// Makes the gradients of a kernel's inputs from those of its outputs. The wire is the kernel's first output.

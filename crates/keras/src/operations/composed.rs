@@ -11,6 +11,19 @@ use memfit_graph::{DType, elements};
 impl Operation {
     /// The result for the first operand `x`, of an operation that is composed.
     pub(super) fn composed(&self, run: &mut Run<'_, '_>, x: Wire) -> Option<Wire> {
+        let scope = match self.class.as_str() {
+            "Logsumexp" => "../ReduceLogSumExp",
+            "Std" => "../reduce_std/reduce_variance",
+            "Var" => "../reduce_variance",
+            _ => "../",
+        };
+        let outer = std::mem::replace(&mut run.scope, scope);
+        let y = self.pieces(run, x);
+        run.scope = outer;
+        y
+    }
+
+    fn pieces(&self, run: &mut Run<'_, '_>, x: Wire) -> Option<Wire> {
         let shape = run.out_shape(0).to_vec();
         let y = match self.class.as_str() {
             "Average" if run.tensors() == 1 => run.reduce("Mean", x, &shape),

@@ -62,7 +62,7 @@ impl<'a> Names<'a> {
         let mut earlier = Vec::with_capacity(flow.kernels.len());
         for kernel in &flow.kernels {
             let of = scoped_gradient(flow, kernel);
-            let layer = Some(kernel.layer).filter(|_| kernel.scope != OF_MODEL);
+            let layer = Some(kernel.layer).filter(|_| !kernel.scope.starts_with(OF_MODEL));
             let count = counts.entry((layer, kernel.stage, kernel.scope, of, called(kernel))).or_default();
             earlier.push(*count);
             *count += 1;
@@ -83,11 +83,16 @@ impl<'a> Names<'a> {
             Stage::Backward => "gradient_tape/",
             Stage::Forward | Stage::Update => "",
         };
-        let is_layer = kernel.scope != OF_MODEL;
+        let (is_layer, own) = match kernel.scope.strip_prefix(OF_MODEL) {
+            Some(own) => (false, own.trim_start_matches('/')),
+            None => (true, kernel.scope),
+        };
         let layer = self.layers.get(kernel.layer as usize).filter(|_| is_layer).map_or("", |name| &**name);
         let model = Some(self.model).filter(|_| !layer.starts_with('(')).unwrap_or("");
-        let own = Some(kernel.scope).filter(|scope| is_layer && !scope.is_empty());
-        let own = own.into_iter().flat_map(|scope| scope.bytes().chain([b'/']));
+        let own = Some(own)
+            .filter(|scope| !scope.is_empty())
+            .into_iter()
+            .flat_map(|scope| scope.bytes().chain([b'/']));
         root.bytes().chain(called_again(model)).chain(called_again(layer)).chain(own)
     }
 
