@@ -93,6 +93,11 @@ fn binary_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wi
     let (da, db) = match kernel.name {
         "AddV2" => (dy, dy),
         "Sub" => (dy, flow.scaled("Neg", dy)),
+        // Grappler finds that the two gradients of a square are one (common_subgraph_elimination.cc).
+        "Mul" if a == b => {
+            let both = flow.binary("Mul", dy, b);
+            (both, both)
+        }
         "Mul" => (flow.binary("Mul", dy, b), flow.binary("Mul", a, dy)),
         "RealDiv" => {
             let da = flow.binary("RealDiv", dy, b);
