@@ -3,9 +3,9 @@
 use crate::builder::Builder;
 use crate::frame::Frame;
 use crate::import::Import;
-use crate::messages::{AttributeProto, GraphProto, NodeProto};
 use crate::{model, nodes, paths};
 use memfit_graph::{Graph, Problem, TensorId};
+use onnx_protobuf::{GraphProto, NodeProto};
 use std::sync::Arc;
 
 /// Bodies nested deeper than this are a problem; inference has the same limit.
@@ -70,7 +70,7 @@ pub(crate) fn body(
 
 /// The nodes that a node counts for: itself and those of its bodies.
 pub(crate) fn count(node: &NodeProto) -> u64 {
-    let bodies = node.attribute.iter().flat_map(AttributeProto::bodies);
+    let bodies = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
     1 + bodies.flat_map(|g| &g.node).map(count).sum::<u64>()
 }
 
@@ -81,24 +81,19 @@ mod build;
 #[cfg(test)]
 mod tests {
     use super::build::{body as attribute, graph, info, int64s, node};
-    use super::{Builder, Frame, Graph, Import, Owner, body};
+    use super::*;
     use crate::import::Opsets;
-    use crate::messages::{self, ValueInfoProto};
-    use onnx_protobuf::{GraphProto, NodeProto};
-    use protobuf::Message;
+    use onnx_protobuf::NodeProto;
 
     /// Reads a body that belongs to a graph with the tensors `x` and `w`.
     fn read(proto: &GraphProto) -> (Graph, Vec<String>, Builder) {
         let opsets = Opsets::from([(String::new(), 17)]);
         let (mut outer, mut cx) = (Builder::default(), Import::default());
-        for name in ["x", "w"] {
-            let bytes = info(name, "2").write_to_bytes().unwrap();
-            outer.input(&messages::parse::<ValueInfoProto>(&bytes).unwrap(), &mut cx);
-        }
+        outer.input(&info("x", "2"), &mut cx);
+        outer.input(&info("w", "2"), &mut cx);
         let mut captures = Vec::new();
         let owner = Owner { name: "If_0", scope: &"block".into() };
-        let proto = messages::parse(&proto.write_to_bytes().unwrap()).unwrap();
-        let body = body(&mut outer, &mut Frame::root(&opsets), &proto, &owner, &mut captures, &mut cx);
+        let body = body(&mut outer, &mut Frame::root(&opsets), proto, &owner, &mut captures, &mut cx);
         let names = captures.iter().map(|id| outer.graph.tensor(*id).name.to_string()).collect();
         assert_eq!(cx.into_problems(), []);
         (body, names, outer)

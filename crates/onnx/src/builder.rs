@@ -5,10 +5,10 @@
 //! tensor of the outer graph in a body.
 
 use crate::import::Import;
-use crate::messages::ValueInfoProto;
 use crate::tensor::Stored;
 use crate::{paths, types};
 use memfit_graph::{Graph, Problem, Role, TensorId, Type};
+use onnx_protobuf::ValueInfoProto;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 

@@ -7,9 +7,10 @@ use crate::attributes;
 use crate::builder::Builder;
 use crate::frame::{Bound, Frame};
 use crate::import::{Import, add_opset};
-use crate::messages::{AttributeProto, FunctionProto, NodeProto};
 use crate::nodes;
 use memfit_graph::{Attributes, Problem, TensorId, find_op};
+use onnx_protobuf::{FunctionProto, NodeProto};
+use protobuf::Message;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -128,7 +129,7 @@ fn expanded_node(node: &NodeProto, depth: usize, cx: &Import, known: &mut HashMa
     let key = (domain(&node.domain), node.op_type.clone(), node.overload.clone());
     let called =
         if find_op(&key.0, &key.1, i64::MAX).is_some() { 0 } else { expanded(&key, depth + 1, cx, known) };
-    let bodies = node.attribute.iter().flat_map(AttributeProto::bodies);
+    let bodies = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
     let inside = bodies.flat_map(|g| &g.node);
     inside.fold(called.saturating_add(1), |n, inner| n.saturating_add(expanded_node(inner, depth, cx, known)))
 }
@@ -146,7 +147,7 @@ fn bound_attributes(
         let mut problems = Vec::new();
         let attribute = attributes::plain(place, default, &mut problems);
         cx.problems(problems);
-        let bytes = default.bytes;
+        let bytes = default.compute_size();
         let bound = Bound { attribute, captures: Vec::new(), depth: builder.depth, bytes };
         all.insert(default.name.clone(), bound);
     }

@@ -1,8 +1,8 @@
 //! What all graphs of one import share: operator versions, functions, problems and the limits on what a file may ask for.
 
 use crate::functions::Key;
-use crate::messages::{FunctionProto, OperatorSetIdProto};
 use memfit_graph::Problem;
+use onnx_protobuf::{FunctionProto, OperatorSetIdProto};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 

@@ -1,7 +1,7 @@
 //! ONNX models as memfit graphs.
 //!
 //! ```text
-//! stream ── wire, model: fields, seeking over weights ── slim: messages without payloads ── messages: in memory
+//! stream ── wire, model: fields, seeking over weights ── slim: messages without payloads ── generated code
 //!        ── builder, nodes, bodies, functions: names become tensors, calls become nodes ── Graph
 //! ```
 //!
@@ -14,7 +14,6 @@ mod builder;
 mod frame;
 mod functions;
 mod import;
-mod messages;
 mod model;
 mod nodes;
 mod paths;

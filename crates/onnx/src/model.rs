@@ -7,14 +7,14 @@ use crate::Model;
 use crate::builder::Builder;
 use crate::frame::Frame;
 use crate::import::{Import, Opsets, add_opset};
-use crate::messages::{
-    self, FunctionProto, Message, NodeProto, OperatorSetIdProto, SparseTensorProto, TensorProto,
-    ValueInfoProto,
-};
 use crate::slim::{self, Kind};
 use crate::wire::{Content, Fault, Source};
 use crate::{bodies, functions, nodes, tensor};
 use memfit_graph::{Problem, ops};
+use onnx_protobuf::{
+    FunctionProto, NodeProto, OperatorSetIdProto, SparseTensorProto, TensorProto, ValueInfoProto,
+};
+use protobuf::Message;
 
 /// Operators are read as this version or a later one defines them; broadcasting and batch norms were others before.
 const OLDEST: i64 = 7;
@@ -202,5 +202,5 @@ fn message<M: Message>(source: &mut Source<'_>, kind: Kind, len: u64) -> Result<
 }
 
 fn parse<M: Message>(at: u64, bytes: &[u8]) -> Result<M, Fault> {
-    messages::parse(bytes).map_err(|error| Fault::Malformed { at, what: format!("damage ({error})") })
+    M::parse_from_bytes(bytes).map_err(|error| Fault::Malformed { at, what: format!("damage ({error})") })
 }

@@ -5,12 +5,14 @@ use crate::bodies::Owner;
 use crate::builder::Builder;
 use crate::frame::{Bound, Frame};
 use crate::import::Import;
-use crate::messages::{AttributeType, NodeProto};
 use crate::tensor::Stored;
 use crate::{bodies, functions, scope};
 use memfit_graph::{
     Attribute, Attributes, DType, Num, Op, Problem, TensorAttribute, TensorId, UnknownOp, Value, find_op,
 };
+use onnx_protobuf::NodeProto;
+use onnx_protobuf::attribute_proto::AttributeType;
+use protobuf::Message;
 use std::sync::Arc;
 
 /// Adds a node, or the nodes of the function that it calls, or the constant that it is.
@@ -20,7 +22,7 @@ pub(crate) fn add(builder: &mut Builder, frame: &mut Frame<'_>, proto: &NodeProt
     }
     let name = frame.node_name(&proto.name, &proto.op_type);
     let names = (proto.input.len() + proto.output.len() + 1) as u64;
-    cx.count_repeated(proto.bytes + names * frame.prefix.len() as u64);
+    cx.count_repeated(proto.compute_size() + names * frame.prefix.len() as u64);
     if cx.stopped() {
         return;
     }
@@ -116,16 +118,16 @@ fn bind(
             }
             continue;
         }
-        let (depth, bytes) = (builder.depth, a.bytes);
+        let (depth, bytes) = (builder.depth, a.compute_size());
         let mut bound = Bound { attribute: Attribute::Other, captures: Vec::new(), depth, bytes };
         match attributes::kind(a) {
-            AttributeType::Graph => {
+            AttributeType::GRAPH => {
                 if let Some(g) = a.g.as_ref() {
                     let body = bodies::body(builder, frame, g, owner, &mut bound.captures, cx);
                     bound.attribute = Attribute::Graph(Box::new(body));
                 }
             }
-            AttributeType::Graphs => {
+            AttributeType::GRAPHS => {
                 let graphs = a.graphs.iter();
                 let bodies = graphs.map(|g| bodies::body(builder, frame, g, owner, &mut bound.captures, cx));
                 bound.attribute = Attribute::Graphs(bodies.collect());

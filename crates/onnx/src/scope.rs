@@ -6,7 +6,7 @@
 //! * torch.onnx (dynamo) writes the scopes as metadata: full module paths, then the node's own name.
 //! * tf2onnx keeps TensorFlow's names: `model/conv1/Conv2D`.
 
-use crate::messages::NodeProto;
+use onnx_protobuf::NodeProto;
 
 /// The module path, empty for the model itself; `None` where the file does not say it.
 pub(crate) fn of(node: &NodeProto) -> Option<String> {

@@ -1,17 +1,17 @@
-//! Messages without their payloads: what lies between the stream and the parser of messages.
+//! Messages without their payloads: what lies between the stream and the generated code.
 //!
 //! A message is copied field by field into memory, except tensor elements that are too many to matter to a shape,
-//! and documentation. What is left is small and goes to that parser. In place of the elements a tensor
+//! and documentation. What is left is small and goes to the generated parser. In place of the elements a tensor
 //! carries [`DROPPED`], the number of their bytes.
 
 use crate::wire::{Content, Fault, Source};
 use memfit_graph::{DType, Value};
 
 /// The field of a slimmed `TensorProto` that says how many bytes of `raw_data` were left out.
-const DROPPED_RAW: u32 = 100_000;
+pub(crate) const DROPPED_RAW: u32 = 100_000;
 
 /// The same for the other fields of elements, whose bytes depend on the values.
-const DROPPED: u32 = 100_001;
+pub(crate) const DROPPED: u32 = 100_001;
 
 /// Messages up to this size are copied as they are; they are too small to hold a weight worth skipping.
 const WHOLE: u64 = 1 << 10;
@@ -26,7 +26,7 @@ const MAX_FLOAT_BYTES: u64 = MAX_FLOATS * 8;
 /// Lists of integers and floats in attributes beyond this (tree ensembles have such) mean nothing to a shape.
 const MAX_LIST_BYTES: u64 = 1 << 20;
 
-/// Messages nest at most this deep; the parser of messages has the same limit.
+/// Messages nest at most this deep; the generated parser has the same limit.
 const MAX_DEPTH: u32 = 100;
 
 /// What the parsed messages may take in memory: so much, and so much for each byte of the file. An attribute of two
@@ -197,17 +197,16 @@ fn varint_len(n: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages;
     use onnx_protobuf::attribute_proto::AttributeType;
     use onnx_protobuf::{AttributeProto, GraphProto, NodeProto, TensorProto};
     use protobuf::Message;
     use std::io::Cursor;
 
-    fn slimmed<M: messages::Message>(kind: Kind, message: &impl Message) -> (M, usize) {
+    fn slimmed<M: Message>(kind: Kind, message: &M) -> (M, usize) {
         let bytes = message.write_to_bytes().unwrap();
         let mut cursor = Cursor::new(&bytes);
         let out = read(&mut Source::new(&mut cursor).unwrap(), kind, bytes.len() as u64).unwrap();
-        (messages::parse(&out).unwrap(), out.len())
+        (M::parse_from_bytes(&out).unwrap(), out.len())
     }
 
     fn weight(data_type: i32, bytes: usize) -> TensorProto {
@@ -225,21 +224,22 @@ mod tests {
             ..Default::default()
         };
         let node = NodeProto { op_type: "If".into(), attribute: vec![attribute], ..Default::default() };
-        let (node, len) = slimmed::<messages::NodeProto>(Kind::Node, &node);
+        let (node, len) = slimmed(Kind::Node, &node);
         assert!(len < 1200, "{len} bytes");
         let body = node.attribute[0].g.as_ref().unwrap();
         assert_eq!((node.op_type.as_str(), body.initializer[0].name.as_str()), ("If", "w"));
         assert!(body.initializer[0].raw_data.is_empty());
-        assert_eq!(body.initializer[0].dropped_raw, 100_000);
+        let left_out = body.initializer[0].special_fields.unknown_fields().get(DROPPED_RAW);
+        assert!(matches!(left_out, Some(protobuf::UnknownValueRef::Varint(100_000))));
         assert_eq!(body.initializer[1].raw_data.len(), 1000);
     }
 
     #[test]
     fn typed_elements_are_left_out_too() {
         let tensor = TensorProto { data_type: 1, float_data: vec![0.5; 10_000], ..Default::default() };
-        let (tensor, _) = slimmed::<messages::TensorProto>(Kind::Tensor, &tensor);
+        let (tensor, _) = slimmed(Kind::Tensor, &tensor);
         assert!(tensor.float_data.is_empty());
-        assert_eq!(tensor.dropped, 40_000);
+        assert!(tensor.special_fields.unknown_fields().get(DROPPED).is_some());
     }
 
     #[test]

@@ -3,13 +3,12 @@
 //! Elements come in `raw_data` (little-endian) or in one of the typed fields: `int32_data` carries every integer of up
 //! to 32 bits, truth values and the bit patterns of halves; types of four and two bits are packed, lowest bits first.
 
-use crate::messages::{SparseTensorProto, TensorProto};
-use crate::slim::MAX_FLOATS;
+use crate::slim::{DROPPED, DROPPED_RAW, MAX_FLOATS};
 use crate::types;
 use memfit_graph::{DType, Num, Problem, Shape, Type, Value};
-
-/// The `data_location` of a tensor whose elements lie in another file.
-const EXTERNAL: i32 = 1;
+use onnx_protobuf::tensor_proto::DataLocation;
+use onnx_protobuf::{SparseTensorProto, TensorProto};
+use protobuf::UnknownValueRef;
 
 /// What is known of a stored tensor.
 #[derive(Debug, Clone)]
@@ -31,7 +30,7 @@ pub(crate) fn read(name: &str, proto: &TensorProto, problems: &mut Vec<Problem>)
     let dtype = types::dtype(name, proto.data_type, problems);
     let shape = sizes(name, dtype, &proto.dims, problems)?;
     let elements: u64 = shape.iter().product();
-    let external = proto.data_location == EXTERNAL;
+    let external = proto.data_location.enum_value() == Ok(DataLocation::EXTERNAL);
     let found = if external { None } else { found(proto, dtype, elements) };
     if let Some((expected, found, unit)) = found.filter(|(expected, found, _)| expected != found) {
         let message = format!(
@@ -41,7 +40,8 @@ pub(crate) fn read(name: &str, proto: &TensorProto, problems: &mut Vec<Problem>)
         return None;
     }
     let wanted = if dtype.is_integer() { Value::MAX_ELEMENTS } else { MAX_FLOATS };
-    let dropped = proto.dropped > 0 || proto.dropped_raw > 0;
+    let left_out = proto.special_fields.unknown_fields();
+    let dropped = left_out.get(DROPPED).or(left_out.get(DROPPED_RAW)).is_some();
     let value = (!external && !dropped && elements <= wanted)
         .then(|| elements_of(proto, dtype))
         .flatten()
@@ -114,7 +114,10 @@ fn found(proto: &TensorProto, dtype: DType, elements: u64) -> Option<(u64, u64, 
     if let Some(bytes) = raw_bytes(proto) {
         return Some((dtype.size_of(elements).0, bytes, "bytes"));
     }
-    let dropped = proto.dropped;
+    let dropped = match proto.special_fields.unknown_fields().get(DROPPED) {
+        Some(UnknownValueRef::Varint(bytes)) => bytes,
+        _ => 0,
+    };
     // Only numbers of a fixed width can be counted by their bytes.
     let numbers = match dtype {
         DType::Float32 => proto.float_data.len() as u64 + dropped / 4,
@@ -134,8 +137,10 @@ fn found(proto: &TensorProto, dtype: DType, elements: u64) -> Option<(u64, u64, 
 
 /// How many bytes of `raw_data` there are in the file, where that field is used.
 fn raw_bytes(proto: &TensorProto) -> Option<u64> {
-    let bytes = if proto.dropped_raw > 0 { proto.dropped_raw } else { proto.raw_data.len() as u64 };
-    (bytes > 0).then_some(bytes)
+    match proto.special_fields.unknown_fields().get(DROPPED_RAW) {
+        Some(UnknownValueRef::Varint(n)) => Some(n),
+        _ => (!proto.raw_data.is_empty()).then_some(proto.raw_data.len() as u64),
+    }
 }
 
 /// The elements, where they are numbers.
@@ -293,7 +298,9 @@ mod tests {
         assert!(problem(&short).is_some());
         // Of a table that is left out, as of the rest of it, the bytes are counted.
         for (dropped, refused) in [(16, false), (12, true)] {
-            assert_eq!(problem(&TensorProto { dropped, ..table(2) }).is_some(), refused, "{dropped}");
+            let mut proto = table(2);
+            proto.special_fields.mut_unknown_fields().add_varint(DROPPED, dropped);
+            assert_eq!(problem(&proto).is_some(), refused, "{dropped}");
         }
     }
 
@@ -309,8 +316,8 @@ mod tests {
                 ..Default::default()
             };
             let proto = SparseTensorProto {
-                values: Some(values.clone()),
-                indices: Some(indices),
+                values: Some(values.clone()).into(),
+                indices: Some(indices).into(),
                 dims: vec![2, 2],
                 ..Default::default()
             };

@@ -1,35 +1,42 @@
 //! `TypeProto` as a [`Type`]: symbolic dims by their name, missing ones as unknowns named after tensor and axis.
 
-use crate::messages::{Dimension, TensorShapeProto, TensorTypeProto, TypeProto};
 use memfit_graph::{DType, Dim, Problem, Shape, TensorType, Type};
+use onnx_protobuf::tensor_shape_proto::dimension;
+use onnx_protobuf::{TensorShapeProto, TypeProto, type_proto};
 
 /// No framework has tensors of a higher rank (numpy and PyTorch stop at 64).
 pub(crate) const MAX_RANK: usize = 64;
 
 /// The type that the file declares for `name`; problems go to `problems`.
 pub(crate) fn declared(name: &str, proto: &TypeProto, problems: &mut Vec<Problem>) -> Type {
-    let inner = |t: &Option<Box<TypeProto>>, problems: &mut Vec<Problem>| {
+    use type_proto::Value;
+    let inner = |t: &protobuf::MessageField<TypeProto>, problems: &mut Vec<Problem>| {
         Box::new(t.as_ref().map_or(Type::Unknown, |t| declared(name, t, problems)))
     };
-    if let Some(t) = &proto.tensor_type {
-        Type::Tensor(tensor(name, t, problems))
-    } else if let Some(t) = &proto.sparse_tensor_type {
-        Type::Sparse(tensor(name, t, problems))
-    } else if let Some(t) = &proto.sequence_type {
-        Type::Sequence { element: inner(&t.elem_type, problems), items: None }
-    } else if let Some(t) = &proto.optional_type {
-        Type::Optional { element: inner(&t.elem_type, problems), present: None }
-    } else if let Some(t) = &proto.map_type {
-        Type::Map(inner(&t.value_type, problems))
-    } else {
+    match &proto.value {
+        Some(Value::TensorType(t)) => Type::Tensor(tensor(name, t.elem_type, t.shape.as_ref(), problems)),
+        Some(Value::SparseTensorType(t)) => {
+            Type::Sparse(tensor(name, t.elem_type, t.shape.as_ref(), problems))
+        }
+        Some(Value::SequenceType(t)) => {
+            Type::Sequence { element: inner(&t.elem_type, problems), items: None }
+        }
+        Some(Value::OptionalType(t)) => {
+            Type::Optional { element: inner(&t.elem_type, problems), present: None }
+        }
+        Some(Value::MapType(t)) => Type::Map(inner(&t.value_type, problems)),
         // An opaque type of a vendor says nothing about memory.
-        Type::Unknown
+        None | Some(_) => Type::Unknown,
     }
 }
 
-fn tensor(name: &str, t: &TensorTypeProto, problems: &mut Vec<Problem>) -> TensorType {
-    let dtype = dtype(name, t.elem_type, problems);
-    TensorType { dtype, shape: t.shape.as_ref().and_then(|s| dims(name, s, problems)) }
+fn tensor(
+    name: &str,
+    elem_type: i32,
+    shape: Option<&TensorShapeProto>,
+    problems: &mut Vec<Problem>,
+) -> TensorType {
+    TensorType { dtype: dtype(name, elem_type, problems), shape: shape.and_then(|s| dims(name, s, problems)) }
 }
 
 /// The dtype with ONNX's number; a number that ONNX does not have is a problem.
@@ -46,12 +53,12 @@ fn dims(name: &str, shape: &TensorShapeProto, problems: &mut Vec<Problem>) -> Op
         problems.push(too_many_dims(name, shape.dim.len()));
         return None;
     }
-    let dim = |(axis, dim): (usize, &Dimension)| match (dim.dim_value, &dim.dim_param) {
-        (Some(n), _) => u64::try_from(n).map(Dim::Known).unwrap_or_else(|_| {
-            problems.push(negative_dim(name, axis, n));
+    let dim = |(axis, dim): (usize, &onnx_protobuf::tensor_shape_proto::Dimension)| match &dim.value {
+        Some(dimension::Value::DimValue(n)) => u64::try_from(*n).map(Dim::Known).unwrap_or_else(|_| {
+            problems.push(negative_dim(name, axis, *n));
             Dim::unknown(&format!("{name}.dim{axis}"), None)
         }),
-        (None, Some(symbol)) if !symbol.is_empty() => Dim::symbol(symbol),
+        Some(dimension::Value::DimParam(symbol)) if !symbol.is_empty() => Dim::symbol(symbol),
         _ => Dim::unknown(&format!("{name}.dim{axis}"), None),
     };
     Some(shape.dim.iter().enumerate().map(dim).collect())
