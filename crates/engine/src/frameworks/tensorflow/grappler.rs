@@ -102,7 +102,7 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
             let kernel = &flow.kernels[at as usize];
             if names::commutes(kernel) {
                 let inputs = kernel.inputs.len().min(from.len());
-                from[..inputs].sort_by(|a, b| names.compare(*a, *b));
+                from[..inputs].sort_by(|a, b| names.compare(flow, *a, *b));
             }
             stack.extend(from);
         }

@@ -125,11 +125,11 @@ pub(crate) fn run(
     } else {
         // A loop that XLA compiled runs one step after the other.
         let parallel = if plan.xla { 1 } else { PARALLEL };
-        if plan.grappler && !plan.xla {
-            pushed::push_down(&mut builder.flow, &graph.name, &builder.layers, &kept);
+        let names = plan.grappler.then(|| Names::of(&builder.flow, &graph.name, &builder.layers));
+        if let Some(names) = names.as_ref().filter(|_| !plan.xla) {
+            pushed::push_down(&mut builder.flow, names, &kept);
         }
-        let names = Names::of(&builder.flow, &graph.name, &builder.layers);
-        let roots = plan.grappler.then_some((&*roots, &names));
+        let roots = names.as_ref().map(|names| (&*roots, names));
         let schedule = Schedule::new(&builder.flow, &kept, roots, parallel);
         let play = |shuffle| memory::play(&builder, &schedule.order(shuffle), &kept, &[], &gradients);
         // One program under XLA has an order of its own.

@@ -46,9 +46,8 @@ const SCOPED: &[&str] = &[
     "Transpose",
 ];
 
-/// Names of a graph's kernels.
+/// Names of a graph's kernels. They stay when kernels read something else.
 pub(super) struct Names<'a> {
-    flow: &'a Flow,
     model: &'a str,
     layers: &'a [Arc<str>],
     /// By kernel, how many of its name stand before it in its scope.
@@ -57,7 +56,7 @@ pub(super) struct Names<'a> {
 
 impl<'a> Names<'a> {
     /// The names of the kernels of this model, which belong to these layers.
-    pub(super) fn of(flow: &'a Flow, model: &'a str, layers: &'a [Arc<str>]) -> Names<'a> {
+    pub(super) fn of(flow: &Flow, model: &'a str, layers: &'a [Arc<str>]) -> Names<'a> {
         let mut counts: BTreeMap<_, u32> = BTreeMap::new();
         let mut earlier = Vec::with_capacity(flow.kernels.len());
         for kernel in &flow.kernels {
@@ -67,17 +66,17 @@ impl<'a> Names<'a> {
             earlier.push(*count);
             *count += 1;
         }
-        Names { flow, model, layers, earlier }
+        Names { model, layers, earlier }
     }
 
     /// Which of two kernels has the name that comes first in the alphabet.
-    pub(super) fn compare(&self, a: u32, b: u32) -> Ordering {
-        let [of_a, of_b] = [a, b].map(|at| &self.flow.kernels[at as usize]);
-        self.scope(of_a).cmp(self.scope(of_b)).then_with(|| self.inner(a).cmp(&self.inner(b)))
+    pub(super) fn compare(&self, flow: &Flow, a: u32, b: u32) -> Ordering {
+        let [of_a, of_b] = [a, b].map(|at| &flow.kernels[at as usize]);
+        self.scope(of_a).cmp(self.scope(of_b)).then_with(|| self.inner(flow, a).cmp(&self.inner(flow, b)))
     }
 
     /// The scopes around a kernel, each with a slash.
-    fn scope(&self, kernel: &'a Kernel) -> impl Iterator<Item = u8> + 'a {
+    fn scope(&self, kernel: &Kernel) -> impl Iterator<Item = u8> + use<'a> {
         let root = match kernel.stage {
             _ if kernel.name == "AddN" => "AddN",
             Stage::Backward => "gradient_tape/",
@@ -97,14 +96,14 @@ impl<'a> Names<'a> {
     }
 
     /// What comes after the scope.
-    fn inner(&self, at: u32) -> String {
-        let kernel = &self.flow.kernels[at as usize];
+    fn inner(&self, flow: &Flow, at: u32) -> String {
+        let kernel = &flow.kernels[at as usize];
         let own = match self.earlier[at as usize] {
             0 => called(kernel).to_owned(),
             n => format!("{}_{n}", called(kernel)),
         };
-        match scoped_gradient(self.flow, kernel) {
-            Some(of) => format!("{}/{own}", self.inner(of)),
+        match scoped_gradient(flow, kernel) {
+            Some(of) => format!("{}/{own}", self.inner(flow, of)),
             None => own,
         }
     }
@@ -168,7 +167,7 @@ mod tests {
         ] {
             let names = Names::of(&flow, model, &layers);
             let mut sorted = made.clone();
-            sorted.sort_by(|a, b| names.compare(*a, *b));
+            sorted.sort_by(|a, b| names.compare(&flow, *a, *b));
             assert_eq!(sorted, expected, "{model}");
         }
     }
@@ -179,7 +178,7 @@ mod tests {
         let x = flow.constant(&[2], DType::Float32);
         let muls: Vec<u32> = (0..11).map(|_| flow.scaled("Mul", x).kernel).collect();
         let names = Names::of(&flow, "m", &[]);
-        assert_eq!(names.compare(muls[10], muls[2]), Ordering::Less);
-        assert_eq!(names.compare(muls[0], muls[10]), Ordering::Less);
+        assert_eq!(names.compare(&flow, muls[10], muls[2]), Ordering::Less);
+        assert_eq!(names.compare(&flow, muls[0], muls[10]), Ordering::Less);
     }
 }

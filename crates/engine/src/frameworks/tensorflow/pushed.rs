@@ -8,7 +8,6 @@ use super::Flow;
 use super::names::Names;
 use memfit_graph::DType;
 use memfit_graph::kernels::{Effect, Kernel, Made, Place, Stage, Wire};
-use std::sync::Arc;
 
 /// A product, and the product of it with a constant.
 struct Chain {
@@ -19,14 +18,12 @@ struct Chain {
 }
 
 /// Moves constant factors down, but for products that are kept.
-pub(super) fn push_down(flow: &mut Flow, model: &str, layers: &[Arc<str>], kept: &[Wire]) {
+pub(super) fn push_down(flow: &mut Flow, names: &Names<'_>, kept: &[Wire]) {
     let mut readers = vec![0_u32; flow.kernels.len()];
     let inputs = flow.kernels.iter().flat_map(|kernel| &kernel.inputs);
     inputs.chain(kept).for_each(|wire| readers[wire.kernel as usize] += 1);
-    let chains: Vec<Chain> = {
-        let names = Names::of(flow, model, layers);
-        (0..flow.kernels.len()).filter_map(|outer| chain(flow, &names, &readers, outer)).collect()
-    };
+    let chains: Vec<Chain> =
+        (0..flow.kernels.len()).filter_map(|outer| chain(flow, names, &readers, outer)).collect();
     for Chain { outer, inner, factors: [first, second] } in chains {
         let scaled = Made { place: Place::Reuse, ..flow.made(first).clone() };
         flow.kernels[inner].inputs = vec![first];
@@ -50,13 +47,18 @@ fn chain(flow: &Flow, names: &Names<'_>, readers: &[u32], outer: usize) -> Optio
     if [a, b].iter().any(|wire| flow.made(*wire).place == Place::Host) {
         return None;
     }
-    let factors = if names.compare(a.kernel, b.kernel).is_le() { [a, b] } else { [b, a] };
+    let factors = if names.compare(flow, a.kernel, b.kernel).is_le() { [a, b] } else { [b, a] };
     Some(Chain { outer, inner, factors })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pushed(flow: &mut Flow, kept: &[Wire]) {
+        let names = Names::of(flow, "m", &[]);
+        push_down(flow, &names, kept);
+    }
 
     #[test]
     fn the_first_by_name_takes_the_constant() {
@@ -69,18 +71,18 @@ mod tests {
         let a = flow.unary("Exp", x);
         let product = flow.binary("Mul", b, a);
         let outer = flow.scaled("Mul", product);
-        push_down(&mut flow, "m", &[], &[]);
+        pushed(&mut flow, &[]);
         assert_eq!(flow.kernel(product).inputs, [a]);
         assert_eq!(flow.kernel(outer).inputs, [product, b]);
         // A product that somebody else reads, or that is kept, stays.
         let product = flow.binary("Mul", b, a);
         flow.scaled("Mul", product);
         flow.unary("Exp", product);
-        push_down(&mut flow, "m", &[], &[]);
+        pushed(&mut flow, &[]);
         assert_eq!(flow.kernel(product).inputs, [b, a]);
         let product = flow.binary("Mul", b, a);
         flow.scaled("Mul", product);
-        push_down(&mut flow, "m", &[], &[product]);
+        pushed(&mut flow, &[product]);
         assert_eq!(flow.kernel(product).inputs, [b, a]);
     }
 }
