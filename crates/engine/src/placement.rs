@@ -4,7 +4,7 @@
 //! would reserve more than the card has may still run; and free memory in pieces may not do for one large tensor, so
 //! that a step whose tensors would fit may still fail.
 
-use crate::allocators::{AllocatorSettings, Chip, Failure, Replay, Room, replay};
+use crate::allocators::{AllocatorSettings, Chip, Failure, Replay, Room};
 use crate::devices::context::{self, ContextItem};
 use crate::devices::{Card, Device};
 use crate::{Framework, Phase, Plan, Timeline, range};
@@ -130,7 +130,7 @@ pub(crate) fn open(
     settings: &AllocatorSettings,
     device: Option<&Device>,
 ) -> Replay {
-    replay(timeline, &mut *settings.unlimited(framework, device.map(Device::usable)))
+    settings.replay_open(timeline, framework, device.map(Device::usable))
 }
 
 /// Replays a step inside of a limit.

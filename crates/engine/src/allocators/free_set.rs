@@ -1,8 +1,7 @@
 //! An ordered set of free chunks: which is the smallest that a request fits in, the lowest of equals.
 //!
-//! Every request and every death of a tensor changes the set, so it decides how long a replay takes. It is kept as sorted runs
-//! of a few dozen keys, one behind the other: a change moves a part of one run, and a step of most models needs one run. The
-//! chunk that came last waits beside them: requests in a row are cut from one chunk, and tensors that die in a row join one.
+//! Every request and every death of a tensor changes the set, so it decides how long a replay takes. Chunks are sorted in bins, one
+//! for each power of two, most of which hold a few: a change moves a part of one bin, and one word says which bins hold any.
 
 /// A free chunk: size, address, id, as one number that orders chunks by size, then address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,11 +17,6 @@ impl Key {
         Key((u128::from(size) << 80) | (u128::from(address >> 8) << 32) | u128::from(id))
     }
 
-    /// What comes before all chunks of a size.
-    fn least(size: u64) -> Key {
-        Key(u128::from(size.min(MOST)) << 80)
-    }
-
     /// The chunk's size.
     pub(super) fn size(self) -> u64 {
         (self.0 >> 80) as u64
@@ -34,133 +28,94 @@ impl Key {
     }
 }
 
-/// A run is cut in two when it has so many keys.
-const LONGEST: usize = 64;
+/// One for each bit of a size.
+const BINS: usize = 48;
+
+/// The bin of chunks of a size.
+fn bin_of(size: u64) -> usize {
+    (size.min(MOST) | 1).ilog2() as usize
+}
 
 /// Free chunks in ascending order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct FreeSet {
-    /// None of them is empty.
-    runs: Vec<Vec<Key>>,
-    /// The last key of each, side by side: which run a key belongs to is looked up at every change.
-    lasts: Vec<Key>,
-    /// What came last, which is in no run.
-    newest: Option<Key>,
+    /// By the power of two that the sizes have reached.
+    bins: [Vec<Key>; BINS],
+    /// A bit for each bin that holds some.
+    held: u64,
+}
+
+impl Default for FreeSet {
+    fn default() -> FreeSet {
+        FreeSet { bins: [const { Vec::new() }; BINS], held: 0 }
+    }
 }
 
 /// Where a key is, until the set changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    run: usize,
+    bin: usize,
     at: usize,
 }
 
-impl Place {
-    /// That of the key which is in no run.
-    const NEWEST: Place = Place { run: usize::MAX, at: 0 };
-}
-
 impl FreeSet {
-    /// Where a key is or would be in the runs. That may be the end of the last one.
+    /// Where a key is or would be.
     fn place(&self, key: Key) -> Place {
-        let end = self.lasts.len().saturating_sub(1);
-        let run = if end == 0 { 0 } else { self.lasts.partition_point(|last| *last < key).min(end) };
-        Place { run, at: self.runs.get(run).map_or(0, |keys| keys.partition_point(|k| *k < key)) }
+        let bin = bin_of(key.size());
+        Place { bin, at: self.bins[bin].partition_point(|k| *k < key) }
     }
 
     /// The first chunk of at least `size` bytes.
     pub(super) fn first(&self, size: u64) -> Option<(Place, Key)> {
-        let least = Key::least(size);
-        let place = self.place(least);
-        let sorted = self.runs.get(place.run).and_then(|keys| keys.get(place.at)).copied();
-        match self.newest {
-            Some(newest) if newest >= least && sorted.is_none_or(|key| newest < key) => {
-                Some((Place::NEWEST, newest))
-            }
-            _ => Some((place, sorted?)),
+        let bin = bin_of(size);
+        let at = self.bins[bin].partition_point(|key| key.size() < size);
+        if let Some(key) = self.bins[bin].get(at) {
+            return Some((Place { bin, at }, *key));
         }
+        let bin = (self.held & (u64::MAX << bin << 1)).trailing_zeros() as usize;
+        Some((Place { bin, at: 0 }, *self.bins.get(bin)?.first()?))
     }
 
     /// Takes the chunk at a place out.
-    pub(super) fn take(&mut self, place: Place) {
-        if place == Place::NEWEST {
-            self.newest = None;
-            return;
-        }
-        let Some(keys) = self.runs.get_mut(place.run).filter(|keys| place.at < keys.len()) else { return };
-        keys.remove(place.at);
-        match keys.last() {
-            Some(last) => self.lasts[place.run] = *last,
-            None => {
-                self.runs.remove(place.run);
-                self.lasts.remove(place.run);
-            }
+    pub(super) fn take(&mut self, Place { bin, at }: Place) {
+        let keys = &mut self.bins[bin];
+        keys.remove(at);
+        if keys.is_empty() {
+            self.held &= !(1 << bin);
         }
     }
 
     /// Puts another chunk in the stead of the one at a place.
     pub(super) fn replace(&mut self, place: Place, key: Key) {
-        if place == Place::NEWEST {
-            self.newest = Some(key);
-            return;
-        }
-        let Place { run, at } = place;
-        let (is_first, is_last) = (run == 0, run + 1 >= self.runs.len());
-        let Some(keys) = self.runs.get_mut(run).filter(|keys| at < keys.len()) else {
-            return self.insert(key);
-        };
-        let (first, last) = (keys[0], keys[keys.len() - 1]);
-        let stays = (is_first || first < key) && (is_last || key < last);
-        if !stays {
+        let Place { bin, mut at } = place;
+        if bin != bin_of(key.size()) {
             self.take(place);
             return self.insert(key);
         }
-        // Within the run's own ends the others only move up or down by one, and mostly few do.
-        let mut to = at;
-        while to > 0 && key < keys[to - 1] {
-            keys[to] = keys[to - 1];
-            to -= 1;
+        // The others only move up or down by one, and mostly none does.
+        let keys = &mut self.bins[bin];
+        while at > 0 && key < keys[at - 1] {
+            keys[at] = keys[at - 1];
+            at -= 1;
         }
-        while to + 1 < keys.len() && keys[to + 1] < key {
-            keys[to] = keys[to + 1];
-            to += 1;
+        while at + 1 < keys.len() && keys[at + 1] < key {
+            keys[at] = keys[at + 1];
+            at += 1;
         }
-        keys[to] = key;
-        self.lasts[run] = keys[keys.len() - 1];
+        keys[at] = key;
     }
 
     /// Adds a chunk that is not in the set.
     pub(super) fn insert(&mut self, key: Key) {
-        if let Some(earlier) = self.newest.replace(key) {
-            self.sort_in(earlier);
-        }
-    }
-
-    fn sort_in(&mut self, key: Key) {
-        let Place { run, at } = self.place(key);
-        let Some(keys) = self.runs.get_mut(run) else {
-            let mut keys = Vec::with_capacity(LONGEST);
-            keys.push(key);
-            self.runs.push(keys);
-            return self.lasts.push(key);
-        };
-        keys.insert(at, key);
-        self.lasts[run] = keys[keys.len() - 1];
-        if keys.len() == LONGEST {
-            let mut upper = Vec::with_capacity(LONGEST);
-            upper.extend(keys.drain(LONGEST / 2..));
-            self.lasts.insert(run, keys[keys.len() - 1]);
-            self.runs.insert(run + 1, upper);
-        }
+        let Place { bin, at } = self.place(key);
+        self.bins[bin].insert(at, key);
+        self.held |= 1 << bin;
     }
 
     /// Where a chunk is, if it is in the set.
     pub(super) fn find(&self, key: Key) -> Option<Place> {
-        if self.newest == Some(key) {
-            return Some(Place::NEWEST);
-        }
         let place = self.place(key);
-        (*self.runs.get(place.run)?.get(place.at)? == key).then_some(place)
+        (self.bins[place.bin].get(place.at) == Some(&key)).then_some(place)
     }
 
     /// Takes a chunk out.
@@ -179,20 +134,13 @@ impl FreeSet {
 
     /// The chunks of at least `size` bytes, in ascending order.
     pub(super) fn at_least(&self, size: u64) -> impl Iterator<Item = Key> {
-        let least = Key::least(size);
-        let Place { run, at } = self.place(least);
-        let mut sorted =
-            self.runs.get(run..).unwrap_or_default().iter().flatten().copied().skip(at).peekable();
-        let mut newest = self.newest.filter(|key| *key >= least);
-        std::iter::from_fn(move || {
-            let is_next = newest.is_some_and(|newest| sorted.peek().is_none_or(|key| newest < *key));
-            if is_next { newest.take() } else { sorted.next() }
-        })
+        let bins = &self.bins[bin_of(size)..];
+        bins.iter().flatten().copied().skip_while(move |key| key.size() < size)
     }
 
     /// The largest chunk, the highest of equals.
     pub(super) fn last(&self) -> Option<Key> {
-        self.lasts.last().copied().max(self.newest)
+        self.bins[self.held.checked_ilog2()? as usize].last().copied()
     }
 
     /// All chunks.
@@ -221,7 +169,7 @@ mod tests {
                         tree.remove(&key);
                     }
                     1 => {
-                        let first = tree.range(Key::least(size)..).next().copied();
+                        let first = tree.range(Key::new(size, 0, 0)..).next().copied();
                         prop_assert_eq!(set.at_least(size).next(), first);
                         prop_assert_eq!(set.first(size).map(|(_, key)| key), first);
                         prop_assert_eq!(set.take_first(size), first);
@@ -245,7 +193,8 @@ mod tests {
                 }
                 prop_assert!(set.iter().eq(tree.iter().copied()));
                 prop_assert_eq!(set.last(), tree.last().copied());
-                prop_assert!(set.lasts.iter().eq(set.runs.iter().filter_map(|run| run.last())));
+                let held = (0..BINS).filter(|bin| !set.bins[*bin].is_empty()).map(|bin| 1_u64 << bin);
+                prop_assert_eq!(set.held, held.sum::<u64>());
             }
         }
     }

@@ -1,8 +1,9 @@
 //! Runs a timeline through an allocator.
 
 use super::{Allocator, Block, OutOfMemory, Usage};
-use crate::{Category, Event, EventKind, Phase, StorageId, Timeline};
+use crate::{Category, Event, EventKind, Phase, Search, StorageId, Timeline};
 use memfit_graph::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The allocator's state right after an event.
@@ -97,43 +98,37 @@ pub fn replay_with<A: Allocator + ?Sized>(
     allocator: &mut A,
     options: ReplayOptions,
 ) -> Replay {
-    let setup = timeline.setup_end();
-    let mut run = Run { timeline, found: Replay::default(), blocks: vec![None; timeline.storages.len()] };
-    let is_state = |event: &Event| {
-        timeline
-            .storages
-            .get(event.storage.0 as usize)
-            .is_some_and(|s| s.category == Category::OptimizerState)
+    let (setup, end) = (timeline.setup_end(), timeline.events.len());
+    let mut run = Run {
+        timeline,
+        found: Replay::default(),
+        blocks: vec![None; timeline.storages.len()],
+        searches: &timeline.searches,
+    };
+    let is_late = |event: &Event| {
+        let storage = timeline.storages.get(event.storage.0 as usize);
+        options.steps > 0
+            && !options.state_first
+            && storage.is_some_and(|s| s.category == Category::OptimizerState)
     };
     let (mut later, mut lasts) = (Vec::new(), vec![false; timeline.storages.len()]);
     for (index, event) in timeline.events.iter().enumerate().take(setup) {
         if let Some(lasts) = lasts.get_mut(event.storage.0 as usize) {
             *lasts = true;
         }
-        if options.steps > 0 && !options.state_first && is_state(event) {
-            later.push((index, *event))
-        } else {
-            run.event(index, *event, allocator)
-        }
+        if is_late(event) { later.push(index) } else { run.events(index..index + 1, allocator) }
     }
+    let begins = |event: &Event| event.phase == Phase::OptimizerStep;
+    let optimizer = timeline.events[setup..].iter().position(begins).map_or(end, |first| setup + first);
     for step in 0..options.steps {
         let before = allocator.driver_calls();
-        let mut searches = timeline.searches.iter().peekable();
-        for (index, event) in timeline.events.iter().enumerate().skip(setup) {
-            if step == 0 {
-                while let Some(search) = searches.next_if(|search| search.event <= index) {
-                    run.search(index, search.trial, allocator);
-                }
-                if event.phase == Phase::OptimizerStep {
-                    later.drain(..).for_each(|(index, event)| run.event(index, event, allocator));
-                }
-            }
-            run.event(index, *event, allocator);
-            if run.found.failure.is_some() {
-                break;
-            }
+        if step == 0 {
+            run.searched(setup..optimizer, allocator);
+            later.drain(..).for_each(|index| run.events(index..index + 1, allocator));
+            run.searched(optimizer..end, allocator);
+        } else {
+            run.events(setup..end, allocator);
         }
-        later.drain(..).for_each(|(index, event)| run.event(index, event, allocator));
         for (old, new) in &timeline.carried {
             run.blocks.swap(old.0 as usize, new.0 as usize);
         }
@@ -160,21 +155,42 @@ struct Run<'a> {
     found: Replay,
     /// By storage.
     blocks: Vec<Option<Block>>,
+    /// Those that are still to come.
+    searches: &'a [Search],
 }
 
 impl Run<'_> {
-    /// Runs one event, unless something has failed.
-    fn event<A: Allocator + ?Sized>(&mut self, index: usize, event: Event, allocator: &mut A) {
-        let Some(slot) = self.blocks.get_mut(event.storage.0 as usize) else { return };
-        match event.kind {
-            _ if self.found.failure.is_some() => {}
-            EventKind::Allocate => self.allocate(index, event, allocator),
-            EventKind::Free => {
-                if let Some(block) = slot.take() {
-                    allocator.free(block);
+    /// Runs events, unless something has failed.
+    fn events<A: Allocator + ?Sized>(&mut self, range: Range<usize>, allocator: &mut A) {
+        for (index, event) in range.clone().zip(&self.timeline.events[range]) {
+            if self.found.failure.is_some() {
+                return;
+            }
+            let Some(slot) = self.blocks.get_mut(event.storage.0 as usize) else { continue };
+            match event.kind {
+                EventKind::Allocate => self.allocate(index, *event, allocator),
+                EventKind::Free => {
+                    if let Some(block) = slot.take() {
+                        allocator.free(block);
+                    }
                 }
             }
         }
+    }
+
+    /// The same with the searches before them and before what follows.
+    fn searched<A: Allocator + ?Sized>(&mut self, range: Range<usize>, allocator: &mut A) {
+        let (mut from, last) = (range.start, self.timeline.events.len().saturating_sub(1));
+        while let [search, rest @ ..] = self.searches
+            && search.event <= range.end.min(last)
+        {
+            self.searches = rest;
+            let at = search.event.max(from);
+            self.events(from..at, allocator);
+            self.search(at, search.trial, allocator);
+            from = at;
+        }
+        self.events(from..range.end, allocator);
     }
 
     /// Plans are tried with scratch memory of up to `trial` bytes, for which the allocator's free blocks are used where they
@@ -241,7 +257,7 @@ impl Run<'_> {
 mod tests {
     use super::super::{ExactAllocator, PytorchAllocator, PytorchAllocatorConfig};
     use super::*;
-    use crate::{Search, Storage};
+    use crate::Storage;
 
     const MIB: u64 = Bytes::MIB;
 

@@ -68,7 +68,7 @@ impl AllocatorSettings {
             Framework::Pytorch | Framework::Tensorflow if self.cuda_malloc_async => {
                 Box::new(CudaAsyncPool::new(Bytes(u64::MAX), None))
             }
-            Framework::Pytorch => Box::new(PytorchAllocator::new(self.pytorch.clone())),
+            Framework::Pytorch => Box::new(self.pytorch(None)),
             Framework::Tensorflow if self.memory_growth => {
                 let limit = Bytes(u64::MAX);
                 Box::new(BfcAllocator::new(BfcConfig { allow_growth: true, ..BfcConfig::within(limit) }))
@@ -88,7 +88,7 @@ impl AllocatorSettings {
             Framework::Pytorch | Framework::Tensorflow if self.cuda_malloc_async => {
                 Box::new(CudaAsyncPool::new(limit, Some(limit)))
             }
-            Framework::Pytorch => Box::new(self.pytorch_within(limit)),
+            Framework::Pytorch => Box::new(self.pytorch(Some(limit))),
             Framework::Tensorflow => {
                 let allow_growth = self.memory_growth;
                 Box::new(BfcAllocator::new(BfcConfig { allow_growth, ..BfcConfig::within(limit) }))
@@ -100,14 +100,34 @@ impl AllocatorSettings {
         }
     }
 
-    /// PyTorch's own allocator inside of a limit.
-    fn pytorch_within(&self, limit: Bytes) -> PytorchAllocator {
-        let allowed = self.memory_fraction.map(|_| limit);
-        PytorchAllocator::new(PytorchAllocatorConfig { limit: Some(limit), allowed, ..self.pytorch.clone() })
+    /// PyTorch's own allocator, inside of a limit where there is one.
+    fn pytorch(&self, limit: Option<Bytes>) -> PytorchAllocator {
+        let allowed = self.memory_fraction.and(limit);
+        PytorchAllocator::new(match limit {
+            Some(_) => PytorchAllocatorConfig { limit, allowed, ..self.pytorch.clone() },
+            None => self.pytorch.clone(),
+        })
     }
 
-    /// Replays a timeline inside of a limit. PyTorch's allocator, which a search for the largest batch runs a thousand times, is
-    /// called directly.
+    /// Whether that is the one. Searches for the largest batch run it a thousand times, so it is called directly.
+    fn is_pytorch(&self, framework: Framework) -> bool {
+        framework == Framework::Pytorch && !self.cuda_malloc_async
+    }
+
+    /// Replays a timeline with nothing in its way.
+    pub(crate) fn replay_open(
+        &self,
+        timeline: &Timeline,
+        framework: Framework,
+        total: Option<Bytes>,
+    ) -> Replay {
+        if self.is_pytorch(framework) {
+            return replay(timeline, &mut self.pytorch(None));
+        }
+        replay(timeline, &mut *self.unlimited(framework, total))
+    }
+
+    /// Replays a timeline inside of a limit.
     pub(crate) fn replay_within(
         &self,
         timeline: &Timeline,
@@ -115,8 +135,8 @@ impl AllocatorSettings {
         limit: Bytes,
         total: Bytes,
     ) -> Replay {
-        if framework == Framework::Pytorch && !self.cuda_malloc_async {
-            return replay(timeline, &mut self.pytorch_within(limit));
+        if self.is_pytorch(framework) {
+            return replay(timeline, &mut self.pytorch(Some(limit)));
         }
         replay(timeline, &mut *self.within(framework, limit, total))
     }

@@ -119,12 +119,26 @@ impl PytorchAllocator {
         Some(id)
     }
 
-    /// Cuts a block that is in no pool to size.
-    fn cut(&mut self, id: u32, size: u64) {
+    /// What `malloc` does where no free block suits: a block of a new segment, in no pool, cut to size.
+    fn make(&mut self, pool: usize, size: u64) -> Option<u32> {
+        let segment = self.config.segment_size(size);
+        self.collect_garbage();
+        let mut found = self.extend(pool, size, segment);
+        if found.is_none() && self.release_oversize(pool, size) {
+            found = self.extend(pool, size, segment);
+        }
+        if found.is_none() {
+            self.retries += 1;
+            self.driver_calls += 1;
+            self.release_all();
+            found = self.extend(pool, size, segment);
+        }
+        let id = found?;
         if self.should_split(id, size) {
             let rest = self.chunks.split(id, size);
             self.put_free(rest);
         }
+        Some(id)
     }
 
     /// `alloc_block`: a new segment, or the growing one grown.
@@ -244,30 +258,16 @@ impl Allocator for PytorchAllocator {
         if request == Bytes::ZERO {
             return Ok(Block::EMPTY);
         }
-        let bytes = request.0.min(LARGEST_REQUEST);
-        let size = self.config.round(bytes);
-        let (pool, segment) = (usize::from(size > SMALL_SIZE), self.config.segment_size(size));
-        let mut found = self.find(pool, size);
-        if found.is_none() && request.0 <= LARGEST_REQUEST {
-            self.collect_garbage();
-            found = self.extend(pool, size, segment);
-            if found.is_none() && self.release_oversize(pool, size) {
-                found = self.extend(pool, size, segment);
-            }
-            if found.is_none() {
-                self.retries += 1;
-                self.driver_calls += 1;
-                self.release_all();
-                found = self.extend(pool, size, segment);
-            }
-            if let Some(id) = found {
-                self.cut(id, size);
-            }
-        }
+        let size = self.config.round(request.0.min(LARGEST_REQUEST));
+        let pool = usize::from(size > SMALL_SIZE);
+        let found = match self.find(pool, size) {
+            None if request.0 <= LARGEST_REQUEST => self.make(pool, size),
+            found => found,
+        };
         let Some(id) = found else {
             return Err(OutOfMemory {
                 request,
-                needed: Bytes(segment),
+                needed: Bytes(self.config.segment_size(size)),
                 usage: self.usage,
                 limit: Bytes(self.bound()),
                 largest_free: self.largest_free(),
