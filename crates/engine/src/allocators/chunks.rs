@@ -54,11 +54,20 @@ impl Chunk {
 }
 
 /// All chunks of an allocator.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Chunks {
     slots: Vec<Chunk>,
     spare: Vec<u32>,
     next_address: u64,
+}
+
+/// What most steps come to.
+const USUAL: usize = 1 << 10;
+
+impl Default for Chunks {
+    fn default() -> Chunks {
+        Chunks { slots: Vec::with_capacity(USUAL), spare: Vec::with_capacity(USUAL), next_address: 0 }
+    }
 }
 
 impl std::ops::Index<u32> for Chunks {

@@ -79,8 +79,9 @@ impl FreeSet {
     /// Takes the chunk at a place out.
     pub(super) fn take(&mut self, Place { bin, at }: Place) {
         let keys = &mut self.bins[bin];
-        keys.remove(at);
-        if keys.is_empty() {
+        if at + 1 < keys.len() {
+            keys.remove(at);
+        } else if keys.pop().is_some() && keys.is_empty() {
             self.held &= !(1 << bin);
         }
     }

@@ -189,6 +189,21 @@ impl PytorchAllocatorConfig {
         }
     }
 
+    /// Blocks of this size and more are not split.
+    pub(super) fn max_split(&self) -> u64 {
+        self.max_split_size.map_or(u64::MAX, |b| b.0)
+    }
+
+    /// `should_split`: whether a block gives a smaller request what it needs, and keeps the rest.
+    pub(super) fn should_split(&self, is_small: bool, block: u64, size: u64) -> bool {
+        let rest = block - size;
+        if is_small || self.expandable_segments {
+            rest >= MIN_BLOCK
+        } else {
+            size < self.max_split() && rest > SMALL_SIZE
+        }
+    }
+
     /// `get_allocation_size`: the segment for a block that has to be made.
     pub(super) fn segment_size(&self, size: u64) -> u64 {
         match size {

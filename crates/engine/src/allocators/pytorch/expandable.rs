@@ -7,22 +7,22 @@
 
 use super::config::SMALL_SEGMENT;
 use super::{PytorchAllocator, State};
-use crate::allocators::chunks::NONE;
+use crate::allocators::chunks::{Chunks, NONE};
 use memfit_graph::Bytes;
 
 /// The address space of a segment where the device has no limit.
 const UNLIMITED: u64 = 1 << 47;
 
+/// How large a free block can become without moving.
+pub(super) fn grown(chunks: &Chunks, id: u32) -> u64 {
+    let chunk = &chunks[id];
+    let room = if chunk.next == NONE { None } else { Some(&chunks[chunk.next]) };
+    chunk.size + room.filter(|c| c.state == State::Unmapped).map_or(0, |c| c.size)
+}
+
 impl PytorchAllocator {
     fn page(&self, pool: usize) -> u64 {
         if self.pools[pool].small { SMALL_SEGMENT } else { self.config.large_segment.0 }
-    }
-
-    /// How large a free block can become without moving.
-    pub(super) fn grown(&self, id: u32) -> u64 {
-        let chunk = &self.chunks[id];
-        let room = if chunk.next == NONE { None } else { Some(&self.chunks[chunk.next]) };
-        chunk.size + room.filter(|c| c.state == State::Unmapped).map_or(0, |c| c.size)
     }
 
     /// `find_expandable_block`: where free memory and address space, one behind the other, are enough.

@@ -17,7 +17,7 @@ pub use config::{ConfigError, PytorchAllocatorConfig};
 use super::chunks::{Chunks, State};
 use super::free_set::{FreeSet, Key};
 use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
-use config::{MIN_BLOCK, SMALL_SIZE};
+use config::SMALL_SIZE;
 use memfit_graph::Bytes;
 use std::collections::BTreeSet;
 
@@ -69,10 +69,6 @@ impl PytorchAllocator {
         least(self.config.limit, least(self.config.allowed, Bytes(u64::MAX))).0
     }
 
-    fn max_split(&self) -> u64 {
-        self.config.max_split_size.map_or(u64::MAX, |b| b.0)
-    }
-
     fn forget(&mut self, id: u32) {
         let chunk = self.chunks[id];
         self.pools[chunk.pool as usize].free.remove(chunk.key(id));
@@ -87,13 +83,13 @@ impl PytorchAllocator {
 
     /// `get_free_block`: a block in no pool, cut to size.
     fn find(&mut self, pool: usize, size: u64) -> Option<u32> {
-        self.pools[pool].searches += 1;
-        let free = &self.pools[pool].free;
+        let Pool { small, free, searches, .. } = &mut self.pools[pool];
+        *searches += 1;
         let (mut place, mut key) = free.first(size)?;
         if self.config.expandable_segments {
             // A block with room to grow behind it counts as large as it can grow.
             for next in free.at_least(size).skip(1) {
-                if self.grown(next.id()) >= self.grown(key.id()) {
+                if expandable::grown(&self.chunks, next.id()) >= expandable::grown(&self.chunks, key.id()) {
                     break;
                 }
                 key = next;
@@ -101,20 +97,19 @@ impl PytorchAllocator {
             place = free.find(key)?;
         }
         let (found, id) = (key.size(), key.id());
-        let max_split = self.max_split();
+        let max_split = self.config.max_split();
         let limit = size.saturating_add(self.config.max_non_split_rounding.0);
         let suits = if size >= max_split { found < limit } else { found < max_split };
         if !suits {
             return None;
         }
-        if self.should_split(id, size) {
+        if self.config.should_split(*small, found, size) {
             let rest = self.chunks.split(id, size);
-            let pool = &mut self.pools[pool];
             let chunk = &mut self.chunks[rest];
-            (chunk.state, chunk.since) = (State::Free, pool.searches);
-            pool.free.replace(place, chunk.key(rest));
+            chunk.since = *searches;
+            free.replace(place, chunk.key(rest));
         } else {
-            self.pools[pool].free.take(place);
+            free.take(place);
         }
         Some(id)
     }
@@ -134,7 +129,7 @@ impl PytorchAllocator {
             found = self.extend(pool, size, segment);
         }
         let id = found?;
-        if self.should_split(id, size) {
+        if self.config.should_split(self.pools[pool].small, self.chunks[id].size, size) {
             let rest = self.chunks.split(id, size);
             self.put_free(rest);
         }
@@ -172,7 +167,7 @@ impl PytorchAllocator {
         if self.config.max_split_size.is_none() {
             return false;
         }
-        let wanted = size.max(self.max_split());
+        let wanted = size.max(self.config.max_split());
         let first = self.pools[pool].free.at_least(wanted).next();
         if let Some(id) = first.map(Key::id) {
             // PyTorch does not look whether it is split, and such a block hardly ever is.
@@ -186,7 +181,7 @@ impl PytorchAllocator {
             let Some((bytes, id)) = self.pools[pool].free.last().map(|key| (key.size(), key.id())) else {
                 break;
             };
-            if bytes < self.max_split() || self.chunks[id].is_split() {
+            if bytes < self.config.max_split() || self.chunks[id].is_split() {
                 break;
             }
             released += bytes;
@@ -235,16 +230,6 @@ impl PytorchAllocator {
                     self.release(id);
                 }
             }
-        }
-    }
-
-    fn should_split(&self, id: u32, size: u64) -> bool {
-        let chunk = &self.chunks[id];
-        let rest = chunk.size - size;
-        if self.pools[chunk.pool as usize].small || self.config.expandable_segments {
-            rest >= MIN_BLOCK
-        } else {
-            size < self.max_split() && rest > SMALL_SIZE
         }
     }
 }

@@ -48,7 +48,7 @@ impl Runner<'_> {
         let refs: SmallVec<[Option<TensorRef>; 6]> =
             node.inputs.iter().map(|id| id.and_then(|id| self.value(id))).collect();
         let upper = |id: TensorId| strides::upper(self.inferred.shape(id)?);
-        let shapes: SmallVec<[Option<Dims>; 2]> = node.outputs.iter().map(|id| id.and_then(upper)).collect();
+        let shapes: SmallVec<[Option<Dims>; 3]> = node.outputs.iter().map(|id| id.and_then(upper)).collect();
         let row = &mut self.layer_ops[layer as usize];
         if !row.ops.iter().any(|op| op == node.op.name()) {
             row.ops.push(node.op.name().to_owned());
@@ -113,7 +113,7 @@ impl Runner<'_> {
             Some(FloatIsland::Restore { entry }) => self.dtypes.get(entry).copied(),
             _ => None,
         };
-        let outputs: SmallVec<[Option<OutState<'_>>; 2]> = shapes
+        let outputs: SmallVec<[Option<OutState<'_>>; 3]> = shapes
             .iter()
             .zip(&node.outputs)
             .map(|(shape, id)| {

@@ -65,8 +65,10 @@ impl Layouts {
     /// A shape in row-major order.
     pub(super) fn contiguous(&mut self, shape: &[u64]) -> Layout {
         let elements = elements(shape);
-        let strides = strides::contiguous(shape);
-        self.push(shape, &strides, elements, is_plain_size(elements))
+        let layout = self.push(shape, shape, elements, is_plain_size(elements));
+        let strides = self.numbers.len() - shape.len();
+        strides::make_contiguous(&mut self.numbers[strides..]);
+        layout
     }
 
     fn entry(&self, layout: Layout) -> &Entry {

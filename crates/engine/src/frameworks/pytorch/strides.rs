@@ -17,12 +17,18 @@ pub(super) fn upper(shape: &Shape) -> Option<Dims> {
 /// Row-major strides of a shape.
 pub(super) fn contiguous(shape: &[u64]) -> Dims {
     let mut strides = Dims::from_slice(shape);
-    let mut next = 1_u64;
-    for (stride, dim) in strides.iter_mut().zip(shape).rev() {
-        *stride = next;
-        next = times(next, (*dim).max(1));
-    }
+    make_contiguous(&mut strides);
     strides
+}
+
+/// Puts row-major strides in the stead of dims.
+pub(super) fn make_contiguous(dims: &mut [u64]) {
+    let mut next = 1_u64;
+    for dim in dims.iter_mut().rev() {
+        let stride = next;
+        next = times(next, (*dim).max(1));
+        *dim = stride;
+    }
 }
 
 /// Whether the elements lie in row-major order without gaps.
