@@ -92,7 +92,7 @@ pub struct StateTensor {
 impl StateTensor {
     /// A tensor of the parameter's shape and dtype.
     pub fn like(label: &'static str, p: &Parameter) -> StateTensor {
-        StateTensor { label, shape: p.shape.clone(), dtype: p.dtype, on_device: true }
+        StateTensor { label, shape: Dims::from_slice(&p.shape), dtype: p.dtype, on_device: true }
     }
 
     /// A float32 scalar.
