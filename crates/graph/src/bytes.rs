@@ -37,6 +37,7 @@ impl Bytes {
     }
 
     /// Rounded up to a multiple of `unit` (`unit > 0`).
+    #[inline]
     pub fn round_up(self, unit: u64) -> Bytes {
         if unit.is_power_of_two() {
             // Every allocator's block is one, and a division for each event of a step takes its time.

@@ -224,6 +224,25 @@ impl Run<'_> {
         }
     }
 
+    #[cold]
+    fn fail<A: Allocator + ?Sized>(
+        &mut self,
+        index: usize,
+        event: Event,
+        allocator: &A,
+        out_of_memory: OutOfMemory,
+    ) {
+        let label = self.timeline.storages[event.storage.0 as usize].label;
+        let named = |names: &[Arc<str>], i: u32| names.get(i as usize).cloned();
+        self.found.failure = Some(Failure {
+            storage: event.storage,
+            label: named(&self.timeline.labels, label).unwrap_or_else(|| "".into()),
+            layer: named(&self.timeline.layers, event.layer).unwrap_or_else(|| "".into()),
+            moment: self.moment(index, event, allocator),
+            out_of_memory,
+        });
+    }
+
     fn allocate<A: Allocator + ?Sized>(&mut self, index: usize, event: Event, allocator: &mut A) {
         let at = event.storage.0 as usize;
         let storage = &self.timeline.storages[at];
@@ -232,17 +251,7 @@ impl Run<'_> {
         match result {
             Ok(block) => self.blocks[at] = Some(block),
             Err(_) if self.timeline.optional.binary_search(&event.storage).is_ok() => return,
-            Err(out_of_memory) => {
-                let named = |names: &[Arc<str>], i: u32| names.get(i as usize).cloned();
-                self.found.failure = Some(Failure {
-                    storage: event.storage,
-                    label: named(&self.timeline.labels, storage.label).unwrap_or_else(|| "".into()),
-                    layer: named(&self.timeline.layers, event.layer).unwrap_or_else(|| "".into()),
-                    moment: self.moment(index, event, allocator),
-                    out_of_memory,
-                });
-                return;
-            }
+            Err(out_of_memory) => return self.fail(index, event, allocator, out_of_memory),
         }
         if usage.allocated > self.found.peak_allocated.usage.allocated {
             self.found.peak_allocated = self.moment(index, event, allocator);

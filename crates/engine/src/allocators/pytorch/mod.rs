@@ -114,7 +114,8 @@ impl PytorchAllocator {
         Some(id)
     }
 
-    /// What `malloc` does where no free block suits: a block of a new segment, in no pool, cut to size.
+    /// What `malloc` does where no free block suits, which is seldom: a block of a new segment, in no pool, cut to size.
+    #[cold]
     fn make(&mut self, pool: usize, size: u64) -> Option<u32> {
         let segment = self.config.segment_size(size);
         self.collect_garbage();
@@ -134,6 +135,18 @@ impl PytorchAllocator {
             self.put_free(rest);
         }
         Some(id)
+    }
+
+    #[cold]
+    fn out_of_memory(&self, request: Bytes, size: u64) -> OutOfMemory {
+        OutOfMemory {
+            request,
+            needed: Bytes(self.config.segment_size(size)),
+            usage: self.usage,
+            limit: Bytes(self.bound()),
+            largest_free: self.largest_free(),
+            largest_allowed: None,
+        }
     }
 
     /// `alloc_block`: a new segment, or the growing one grown.
@@ -249,16 +262,7 @@ impl Allocator for PytorchAllocator {
             None if request.0 <= LARGEST_REQUEST => self.make(pool, size),
             found => found,
         };
-        let Some(id) = found else {
-            return Err(OutOfMemory {
-                request,
-                needed: Bytes(self.config.segment_size(size)),
-                usage: self.usage,
-                limit: Bytes(self.bound()),
-                largest_free: self.largest_free(),
-                largest_allowed: None,
-            });
-        };
+        let Some(id) = found else { return Err(self.out_of_memory(request, size)) };
         let chunk = &mut self.chunks[id];
         (chunk.state, chunk.requested) = (State::Live, request.0);
         self.usage.requested += request;

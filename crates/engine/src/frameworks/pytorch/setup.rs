@@ -8,7 +8,7 @@ use crate::Category;
 use crate::host;
 use crate::optimizers::{self, Parameter, StateTensor};
 use crate::parameters::Stored;
-use memfit_graph::{Bytes, DType, elements};
+use memfit_graph::{Bytes, DType};
 use smallvec::SmallVec;
 
 impl Runner<'_> {
@@ -34,10 +34,10 @@ impl Runner<'_> {
                 Stored::Parameter | Stored::Frozen => Category::Parameter,
                 Stored::Buffer | Stored::Number => Category::Buffer,
             };
-            let elements = elements(&shape);
+            let layout = self.tape.layouts.contiguous(&shape);
+            let elements = self.tape.layouts.elements(layout);
             let bytes = if kind == Stored::Number { Bytes::ZERO } else { dtype.size_of(elements) };
             let storage = self.tape.memory.allocate_named(bytes, category, tensor.name.clone());
-            let layout = self.tape.layouts.contiguous(&shape);
             let edge = if kind == Stored::Parameter && training {
                 leaves.push(Leaf { layout, dtype, layer, grad: None });
                 Edge::Leaf(u32::try_from(leaves.len() - 1).unwrap_or(u32::MAX))
@@ -82,9 +82,9 @@ impl Runner<'_> {
             let Some(shape) = self.inferred.shape(*id).and_then(|s| s.upper()) else { continue };
             let dtype = self.plan.precision.applied_to(self.inferred.dtype(*id));
             self.tape.memory.layer = self.named_layer("(inputs)");
-            let elements = elements(&shape);
-            let storage = self.tape.memory.allocate_named(dtype.size_of(elements), Category::Input, name);
             let layout = self.tape.layouts.contiguous(&shape);
+            let bytes = dtype.size_of(self.tape.layouts.elements(layout));
+            let storage = self.tape.memory.allocate_named(bytes, Category::Input, name);
             let tensor = Tensor { storage, layout, dtype, edge: Edge::None, is_number: false };
             self.values[id.index()] = Some(self.tape.add(tensor));
         }
