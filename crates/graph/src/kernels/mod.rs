@@ -79,6 +79,16 @@ pub enum Effect {
     Scatter(u32),
 }
 
+impl Effect {
+    /// The variable that it reads or writes.
+    pub fn variable(self) -> Option<u32> {
+        match self {
+            Effect::Read(v) | Effect::Update(v) | Effect::Assign(v) | Effect::Scatter(v) => Some(v),
+            Effect::None | Effect::Feed(_) => None,
+        }
+    }
+}
+
 /// The part of the step that a kernel belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
@@ -155,6 +165,8 @@ pub struct Flow {
     turn: Option<Turn>,
     /// Loops over time.
     loops: Vec<Loop>,
+    /// Whether a layer says that XLA does not compile it (`supports_jit`, keras/src/layers/layer.py): then none of the model is compiled.
+    pub uncompiled: bool,
 }
 
 impl Flow {

@@ -123,10 +123,9 @@ fn markdown(rows: &[Row]) -> String {
         "\n## Keras models under TensorFlow\n\nTensorFlow's own trace of one training step in graph mode, without XLA: what kernels allocate, \
          scratch memory left out, plus variables. TensorFlow 2.21, Keras 3.15, on a CPU, one thread. The executor reads variables in \
          an order that depends on addresses: an update whose slot or learning rate is read late waits, and holds its gradient, until all else is \
-         done. So one step has many peaks: TensorFlow itself gave 17.3 MB in 11 of 22 sessions of the autoencoder with Adam (what is \
-         estimated, to 44 bytes), 22 MB in 6 and up to 26.3 MB in the others, and with SGD 24.6 MB in 18 of 19, variables left out; the \
-         traces that are compared with here are one session each. A variable that is updated while its old value is still \
-         read has two buffers, of which the trace does not see the first go: both are counted on both sides here.\n\n",
+         done. So one step has many peaks: TensorFlow itself gave 17.3 MB in 11 of 22 sessions of the autoencoder with Adam, \
+         22 MB in 6 and up to 26.3 MB in the others, and with SGD 24.6 MB in 18 of 19, variables left out; the traces that are \
+         compared with here are one session each. A variable that is updated while its old value is still read has two buffers, of which the trace does not see the first go: both are counted on both sides here.\n\n",
     );
     let _ = writeln!(
         text,

@@ -6,12 +6,17 @@
 //! the kernel that must run whose name is last in the alphabet (model_pruner.cc sorts them), and takes a kernel's last input
 //! first. So it depends on names, which Keras makes by counting: with Adam the walk begins at the first moment of the
 //! variable for which `Mul_{4k+3}` is the last string. What it reaches first is put last, and runs first.
+//! In between the remapper sorts in another way (grappler/utils/graph_view.cc, `SortTopologically`): depth first from what needs nothing,
+//! the last of it first. That is the variable, or the seed of a dropout, whose layer's name is the last in the alphabet, since reads must run
+//! too: what comes behind such a layer in forward is reached from there, so that the gradients of its weights stand behind
+//! that of its input.
 //! TensorFlow 2.21; checked against the partition graphs of traced steps.
 //! Of a loop's body there is one copy in the graph, so all steps' copies of a kernel stand where the first step's stands.
 
 use super::dependencies::{Waits, has_effect, reads};
 use super::names::{self, Names};
-use super::{Effect, Flow, Wire};
+use super::{Effect, Flow, Stage, Wire};
+use memfit_graph::kernels::Kernel;
 use std::collections::BTreeMap;
 
 /// Where a kernel stands in the graph: of several that become ready together the last one runs first.
@@ -33,7 +38,13 @@ impl Positions {
         kept: &[Wire],
     ) -> Positions {
         let bodies = Bodies::of(flow);
-        let mut positions = sorted(flow, needed, &walked(flow, names, &bodies, roots, kept), &bodies);
+        let walked = walked(flow, names, &bodies, roots, kept);
+        let walked: Vec<u32> = walked.into_iter().filter(|at| needed[*at as usize]).collect();
+        let remapped = remapped(flow, &sorted(flow, &walked, &bodies), &walked, &bodies);
+        let mut positions = vec![u32::MAX; flow.kernels.len()];
+        for (i, at) in (0..).zip(sorted(flow, &remapped, &bodies)) {
+            positions[at as usize] = i;
+        }
         for at in 0..positions.len() {
             positions[at] = positions[bodies.first[at] as usize];
         }
@@ -92,6 +103,12 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
     // The stack is emptied from its end.
     let mut stack: Vec<u32> = kept.iter().map(|wire| wire.kernel).chain(effects).collect();
     stack.extend(roots.iter().rev());
+    // What forward reads of variables must run as well, a seed among them. The optimizer's reads lead to nothing but updates.
+    let reads =
+        (0..).zip(&flow.kernels).filter(|(_, kernel)| kernel.stage == Stage::Forward && is_read(kernel));
+    let begin = stack.len();
+    stack.extend(reads.map(|(at, _)| at));
+    stack[begin..].sort_by(|a, b| names.compare(flow, *a, *b));
     stack.iter_mut().for_each(|at| *at = bodies.first[*at as usize]);
     let mut met = vec![false; flow.kernels.len()];
     let mut order = Vec::new();
@@ -111,9 +128,14 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
     order
 }
 
-/// By kernel, its place after a topological sort that begins with this order (Kahn's algorithm, first in, first out).
-fn sorted(flow: &Flow, needed: &[bool], order: &[u32], bodies: &Bodies) -> Vec<u32> {
-    let order = || order.iter().copied().filter(|at| needed[*at as usize]);
+/// Whether it reads a variable, or draws numbers from a seed.
+fn is_read(kernel: &Kernel) -> bool {
+    matches!(kernel.effect, Effect::Read(_)) || kernel.name.starts_with("StatelessRandom")
+}
+
+/// The order after a topological sort that begins with this one (Kahn's algorithm, first in, first out).
+fn sorted(flow: &Flow, order: &[u32], bodies: &Bodies) -> Vec<u32> {
+    let order = || order.iter().copied();
     let Waits { readers, number: mut waiting, .. } =
         Waits::of(flow, order(), |from| bodies.first[from as usize]);
     let mut queue: Vec<u32> = order().filter(|at| waiting[*at as usize] == 0).collect();
@@ -130,9 +152,54 @@ fn sorted(flow: &Flow, needed: &[bool], order: &[u32], bodies: &Bodies) -> Vec<u
             }
         }
     }
-    let mut positions = vec![u32::MAX; flow.kernels.len()];
-    (0..).zip(queue).for_each(|(i, kernel)| positions[kernel as usize] = i);
-    positions
+    queue
+}
+
+/// The order after the remapper's sort: reversed post-order, from the last that needs nothing to the first, the last reader first. `walked` is
+/// the order before any sort, in which a variable's handle stands where the last of its kernels does.
+fn remapped(flow: &Flow, order: &[u32], walked: &[u32], bodies: &Bodies) -> Vec<u32> {
+    let Waits { mut readers, number, .. } =
+        Waits::of(flow, order.iter().copied(), |from| bodies.first[from as usize]);
+    let mut of_variable = vec![Vec::new(); flow.variables.len()];
+    for at in order {
+        let kernel = &flow.kernels[*at as usize];
+        if let Some(variable) = kernel.effect.variable() {
+            of_variable[variable as usize].push(*at);
+        }
+        // The gradients of a convolution read the shape of its input: a constant, which must not be there before the input is
+        // (`ConstantFolding::MaterializeShapes`).
+        let of = kernel.gradient_of.filter(|_| kernel.name.contains("Backprop"));
+        if let Some(conv) = of.map(|of| &flow.kernels[of as usize])
+            && matches!(conv.name, "Conv2D" | "Conv3D")
+            && let Some(x) = conv.inputs.first()
+        {
+            readers[bodies.first[x.kernel as usize] as usize].push(*at);
+        }
+    }
+    let mut done = vec![false; flow.kernels.len()];
+    let mut reversed = Vec::new();
+    for source in walked.iter().rev() {
+        let begin = match flow.kernels[*source as usize].effect.variable() {
+            Some(variable) => std::mem::take(&mut of_variable[variable as usize]),
+            None if number[*source as usize] == 0 => vec![*source],
+            None => continue,
+        };
+        let mut stack: Vec<(u32, bool)> = begin.into_iter().map(|at| (at, false)).collect();
+        while let Some((at, left)) = stack.pop() {
+            if done[at as usize] {
+                continue;
+            }
+            if left {
+                done[at as usize] = true;
+                reversed.push(at);
+            } else {
+                stack.push((at, true));
+                stack.extend(readers[at as usize].iter().map(|to| (*to, false)));
+            }
+        }
+    }
+    reversed.reverse();
+    reversed
 }
 
 /// Puts updates into the order in which the walk begins at them: by the names of the kernels that Keras makes for the `k`-th
@@ -201,6 +268,30 @@ mod tests {
             let at = Positions::optimized(&flow, &needed, &Names::of(&flow, "m", &[]), &roots, &[]);
             let last = [to_a, to_b].into_iter().max_by_key(|wire| at.of(wire.kernel));
             assert_eq!(last, Some(first));
+        }
+    }
+
+    #[test]
+    fn gradients_of_weights_stand_last_behind_a_dropout() {
+        for (name, last) in [("StatelessRandomUniformV2", "of weights"), ("Fill", "of inputs")] {
+            let mut flow = Flow::default();
+            let float = memfit_graph::DType::Float32;
+            let variable = flow.variable(&[2], float, true);
+            flow.layer = 1;
+            let x = flow.make(name, &[], &[2], float, None);
+            flow.layer = 0;
+            let w = flow.read(variable);
+            let y = flow.make("MatMul", &[x, w], &[2], float, None);
+            flow.stage = Stage::Backward;
+            let dy = flow.make("ReluGrad", &[y], &[2], float, None);
+            let dx = flow.make("of inputs", &[dy, w], &[2], float, None);
+            let dw = flow.make("of weights", &[x, dy], &[2], float, None);
+            let layers = ["dense".into(), "dropout".into()];
+            let names = Names::of(&flow, "sequential", &layers);
+            let needed = vec![true; flow.kernels.len()];
+            let at = Positions::optimized(&flow, &needed, &names, &[], &[dw, dx]);
+            let found = [dx, dw].into_iter().max_by_key(|wire| at.of(wire.kernel));
+            assert_eq!(found.map(|wire| flow.kernel(wire).name), Some(last), "{name}");
         }
     }
 }
