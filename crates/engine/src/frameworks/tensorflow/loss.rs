@@ -65,7 +65,23 @@ impl Builder<'_> {
 
     fn loss(&mut self, loss: Loss, output: Wire, labels: Option<Wire>) -> Wire {
         let flow = &mut self.flow;
-        let output = flow.cast(output, DType::Float32);
+        // The logits of an activation that gave the output, unless a cast lies in between (backend/tensorflow/nn.py, `_get_logits`).
+        let activation = match loss {
+            Loss::CrossEntropy => "Softmax",
+            Loss::Bce => "Sigmoid",
+            _ => "",
+        };
+        let made = flow.kernel(output);
+        let logits = made.inputs.first().copied().filter(|_| made.name == activation);
+        let is_half = flow.dtype(output).is_half();
+        let mut output = match logits {
+            Some(logits) if !is_half => logits,
+            _ => flow.cast(output, DType::Float32),
+        };
+        if logits.is_some() && is_half && loss == Loss::CrossEntropy {
+            let clipped = flow.clipped(output);
+            output = flow.unary("Log", clipped);
+        }
         let shape = flow.shape(output).to_vec();
         match (loss, labels) {
             (Loss::CrossEntropy, Some(labels)) => {

@@ -50,7 +50,6 @@ impl Update<'_> {
         let old = self.read(slot);
         let kept = self.flow.scaled("Mul", old);
         let share = self.flow.scaled("Mul", value);
-        let share = self.dense(share);
         let new = self.flow.binary("AddV2", kept, share);
         self.assign(slot, new);
     }

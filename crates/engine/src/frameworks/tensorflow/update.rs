@@ -32,6 +32,8 @@ impl Builder<'_> {
             self.assumptions
                 .push(format!("Keras has no {optimizer}: its update is counted as one of its slots' number"));
         }
+        // The only one whose weight decay is not `None` unless it is asked for: 0.004 (adamw.py).
+        let decays = self.plan.weight_decay || optimizer == "adamw";
         let finite = self.finite(gradients);
         let norm = self.plan.clip_norm.then(|| self.norm(gradients));
         let mut roots = Vec::new();
@@ -47,7 +49,6 @@ impl Builder<'_> {
             let average = self.plan.ema.then(|| slot(self, &of.shape));
             self.note_state(*variable, slots.iter().chain(&accumulator).chain(&average));
             self.flow.layer = layer;
-            let decays = self.plan.weight_decay;
             let sparse = *self.flow.shape(*gradient) != of.shape[..];
             let is_plain = matches!(&*optimizer, "sgd");
             let mut one = Update::new(&mut self.flow, *variable, slots);
@@ -93,7 +94,7 @@ impl Builder<'_> {
             }
         }
         self.copy_on_read();
-        grappler::by_name(&optimizer, self.plan.weight_decay, roots)
+        grappler::by_name(&optimizer, decays, roots)
     }
 
     /// Whether all gradients are finite, which a loss scale asks before any of them is used
