@@ -7,7 +7,7 @@
 use super::LayerSpec;
 use super::einsum_dense::projection;
 use super::projected::Projected;
-use crate::layer::{Call, Layer, Weight};
+use crate::layer::{Call, Keras, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
@@ -130,7 +130,7 @@ impl Layer for MultiHeadAttention {
     }
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-        let [query, ..] = operands(call, inputs)?;
+        let [query, _, key] = operands(call, inputs)?;
         let mut dims: Vec<Dim> = query.dims().to_vec();
         if let Some(out) = &self.output_shape {
             dims.pop();
@@ -138,9 +138,10 @@ impl Layer for MultiHeadAttention {
         }
         let mut outputs = vec![call.output(dims)];
         if call.arguments.flag("return_attention_scores") == Some(true) {
-            // Keras reports the query's length for both axes.
+            // Keras 3 reports the query's length for both axes.
             let [batch, length] = [query.dims()[0].clone(), query.dims()[1].clone()];
-            outputs.push(call.output([batch, Dim::Known(self.num_heads), length.clone(), length]));
+            let other = if call.facts.keras == Keras::V3 { &length } else { &key.dims()[1] }.clone();
+            outputs.push(call.output([batch, Dim::Known(self.num_heads), length, other]));
         }
         Ok(outputs)
     }
