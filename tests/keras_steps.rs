@@ -3,7 +3,7 @@
 
 use memfit_engine::{Category, Framework, Model, Plan, Precision};
 use memfit_graph::Binding;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// By how much, in hundredths, an estimate may differ: the executor's order is one of several.
 const TOLERANCE: u64 = 4;
@@ -42,4 +42,61 @@ fn steps_hold_what_tensorflow_allocates() {
         }
     }
     assert!(off.is_empty(), "{off:#?}");
+}
+
+/// An encoder whose last states a decoder begins with, both LSTM with this config.
+fn encoder_and_decoder(units: u64, more: Value) -> Model {
+    let input = |name: &str| {
+        json!({"class_name": "InputLayer", "name": name, "inbound_nodes": [],
+               "config": {"name": name, "batch_shape": [null, 6, 5], "dtype": "float32"}})
+    };
+    let history = |name: &str, index: u64| {
+        let shape = if index > 0 { json!([null, units]) } else { json!([null, 6, 5]) };
+        json!({"class_name": "__keras_tensor__",
+               "config": {"shape": shape, "dtype": "float32", "keras_history": [name, 0, index]}})
+    };
+    let lstm = |name: &str, args: Value, kwargs: Value, states: bool| {
+        let mut config = json!({"name": name, "units": units, "return_state": states, "dtype": "float32"});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"class_name": "LSTM", "name": name, "config": config,
+               "inbound_nodes": [{"args": args, "kwargs": kwargs}]})
+    };
+    let states = json!([history("encoder", 1), history("encoder", 2)]);
+    let config = json!({"class_name": "Functional", "config": {"name": "functional", "layers": [
+        input("a"), input("b"),
+        lstm("encoder", json!([history("a", 0)]), json!({}), true),
+        lstm("decoder", json!([history("b", 0)]), json!({"initial_state": states}), false),
+    ], "input_layers": [["a", 0, 0], ["b", 0, 0]], "output_layers": [["decoder", 0, 0]]},
+    "keras_version": "3.15.1"});
+    let imported = memfit_keras::import(config.to_string().as_bytes(), &memfit_keras::Options::default());
+    Model::new(imported.unwrap().graph, "functional", "keras", 0)
+}
+
+#[test]
+fn an_encoder_learns_through_the_states_that_it_gives() {
+    let plan = Plan { framework: Framework::Tensorflow, optimizer: "adam".into(), ..Plan::default() };
+    let binding = Binding { batch: Some(2), ..Binding::default() };
+    for more in [json!({}), json!({"use_cudnn": false}), json!({"unroll": true})] {
+        let model = encoder_and_decoder(4, more.clone());
+        let estimate = model.estimate(&binding, &plan).unwrap();
+        let row = |name: &str| estimate.layers.iter().find(|row| row.name == name).unwrap();
+        // Only what has a gradient has slots.
+        assert!(["encoder", "decoder"].iter().all(|name| row(name).optimizer_bytes.0 > 0), "{more}");
+        assert!(estimate.unknown.is_empty(), "{more}: {:?}", estimate.unknown);
+    }
+}
+
+#[test]
+fn a_model_that_runs_on_cudnn_is_not_compiled() {
+    let plan = Plan { framework: Framework::Tensorflow, xla: true, ..Plan::default() };
+    let binding = Binding { batch: Some(2), ..Binding::default() };
+    let is_off = |more: Value| {
+        let estimate = encoder_and_decoder(4, more).estimate(&binding, &plan).unwrap();
+        estimate.assumptions.iter().any(|said| said.starts_with("XLA is off"))
+    };
+    assert!(is_off(json!({})));
+    // What cuDNN cannot run it is asked about all the same (lstm.py, `supports_jit`).
+    assert!(is_off(json!({"recurrent_dropout": 0.5})));
+    assert!(!is_off(json!({"use_cudnn": false})));
+    assert!(!is_off(json!({"activation": "relu"})));
 }

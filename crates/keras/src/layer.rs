@@ -151,8 +151,13 @@ pub trait Cell {
         self.states().iter().fold(0, |n, d| n.saturating_add(d.saturating_mul(4)))
     }
 
-    /// Whether its configuration is the one that cuDNN's kernel has.
+    /// Whether its configuration is the one that cuDNN's kernel has (`cudnn_ok`).
     fn is_default(&self) -> bool {
+        false
+    }
+
+    /// Whether a fraction of the state is dropped, which that kernel cannot.
+    fn drops_state(&self) -> bool {
         false
     }
 
@@ -227,6 +232,21 @@ impl Configured {
         first.ok_or_else(|| OpError::mismatch(format!("an output of {}", self.facts.name), "none"))
     }
 }
+
+/// Layers that XLA does not compile (`self.supports_jit = False`, keras/src/layers/preprocessing), beside those that run on cuDNN.
+const UNCOMPILED: &[&str] = &[
+    "HashedCrossing",
+    "Hashing",
+    "IntegerLookup",
+    "RandomCrop",
+    "RandomPerspective",
+    "RandomRotation",
+    "RandomShear",
+    "RandomTranslation",
+    "RandomZoom",
+    "StringLookup",
+    "TextVectorization",
+];
 
 /// A layer call in the graph.
 #[derive(Debug)]
@@ -312,6 +332,7 @@ impl Op for LayerCall {
         if policy.compute.is_half() && policy.variable == DType::Float32 {
             lowering.compute.autocast = Some(policy.compute);
         }
+        lowering.uncompiled |= UNCOMPILED.contains(&&*call.facts.class);
         self.layer.layer.tensorflow(&mut Run::new(&call, lowering, self.tensors));
     }
 }

@@ -1,7 +1,7 @@
 //! Recurrences over time: cuDNN's kernel, and the lists that a `While` keeps its steps in.
 //!
-//! cuDNN's gradient reads the sequence, the weights, the result and what forward kept for each step (cudnn_rnn_grad.py,
-//! `_cudnn_rnn_backward_v3`). A list has a tensor of its own for each step: putting a sequence into one copies it, as does taking it out
+//! cuDNN's gradient reads the sequence, the weights, the results and what forward kept for each step (cudnn_rnn_grad.py,
+//! `_cudnn_rnn_backward_v3`), and a gradient of each result: zeros of its size where nobody reads it. A list has a tensor of its own for each step: putting a sequence into one copies it, as does taking it out
 //! again (core/kernels/list_kernels.h, `TensorListFromTensor`, `TensorListStack`); each is the other's gradient (list_ops.py).
 
 use super::build::{incoming, new};
@@ -9,14 +9,19 @@ use super::{Flow, Kernel, Made, Place, Wire};
 use std::collections::BTreeSet;
 
 fn gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
-    let given = grads.iter().flatten().copied();
-    if given.clone().next().is_none() {
+    let mut given: Vec<Wire> = grads.iter().flatten().copied().collect();
+    if given.is_empty() {
         return vec![None; kernel.inputs.len()];
+    }
+    let is_loop = kernel.name == "While";
+    let results = kernel.outputs.iter().zip(grads).take(kernel.outputs.len().saturating_sub(1));
+    for (made, _) in results.filter(|(_, grad)| !is_loop && grad.is_none()) {
+        given.push(flow.zeros(&made.shape, made.dtype));
     }
     let outputs = flow.outputs(y);
     let reads: Vec<Wire> = kernel.inputs.iter().copied().chain(outputs).chain(given).collect();
     let made = kernel.inputs.iter().map(|w| new(flow.shape(*w), flow.dtype(*w))).collect();
-    let name = if kernel.name == "While" { "WhileGrad" } else { "CudnnRNNBackpropV3" };
+    let name = if is_loop { "WhileGrad" } else { "CudnnRNNBackpropV3" };
     let first = flow.push(name, &reads, made, None);
     (0..).zip(&kernel.inputs).map(|(i, _)| Some(flow.output(first, i))).collect()
 }

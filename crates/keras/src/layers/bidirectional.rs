@@ -101,9 +101,24 @@ impl Layer for Bidirectional {
             tensors.push(mask);
             arguments.named.insert("mask".into(), Argument::Tensor(1));
         }
-        let forward = run.inner_call(&self.forward, &arguments, &tensors, 0);
+        // The first half of the states that are given are the forward layer's.
+        let given = run.call.arguments.get(1, "initial_state").map(Argument::tensors).unwrap_or_default();
+        let mut begin = |run: &mut Run<'_, '_>, states: &[usize], layer: &Configured, first: usize| {
+            let mut tensors = tensors.clone();
+            let mut list = Vec::new();
+            for at in states {
+                list.push(Argument::Tensor(tensors.len()));
+                tensors.push(run.x(*at));
+            }
+            if !list.is_empty() {
+                arguments.named.insert("initial_state".into(), Argument::List(list));
+            }
+            run.inner_call(layer, &arguments, &tensors, first)
+        };
+        let (ahead, back) = given.split_at(given.len() / 2);
         let second = run.weights() / 2;
-        let backward = run.inner_call(&self.backward, &arguments, &tensors, second);
+        let forward = begin(run, ahead, &self.forward, 0);
+        let backward = begin(run, back, &self.backward, second);
         let (Some((y, states)), Some((z, others))) = (forward.split_first(), backward.split_first()) else {
             return run.not_modelled();
         };

@@ -4,7 +4,7 @@
 
 use super::LayerSpec;
 use super::gates::{masked, masks, parts};
-use super::recurrence::{Body, Recurrence};
+use super::recurrence::{Body, Recurrence, begin};
 use crate::activation::Activation;
 use crate::layer::{Call, Drawn, Keras, Layer, Weight};
 use crate::run::Run;
@@ -181,8 +181,8 @@ impl Layer for ConvLstm {
             [h, c] => self.step(run, x, [h, c], &drawn).unwrap_or_default(),
             _ => Vec::new(),
         };
-        let states = [state.clone(), state];
-        let Some(made) = recurrence.stepped(run, x, &states, &Body::While(&step)) else {
+        let states = begin(run, &[state.clone(), state]);
+        let Some(made) = recurrence.stepped(run, x, states, &Body::While(&step)) else {
             return run.not_modelled();
         };
         for (j, wire) in made.into_iter().enumerate() {

@@ -1,7 +1,8 @@
 //! What LSTM, GRU, SimpleRNN, RNN and ConvLSTM run under TensorFlow.
 //!
 //! keras/src/backend/tensorflow/rnn.py (3.15): LSTM and GRU run on cuDNN where their configuration is the default (`cudnn_ok`): the
-//! sequence is turned time first, the weights become one vector, and the kernel keeps a reserve space whose size cuDNN does
+//! sequence stays batch first, as its lengths are always given (`_cudnn_lstm`; Keras 2 gives them with a mask only), the weights are
+//! split by gate, transposed, and become one vector, and the kernel keeps a reserve space whose size cuDNN does
 //! not document; counted are the gates and states of each step. Everything else is a `While` over time, whose steps are written out
 //! here ([`memfit_graph::kernels::Turn`]), or the same steps one after the other in the graph (`unroll`).
 
@@ -45,6 +46,22 @@ pub(super) enum Body<'s> {
     Unrolled(&'s Step<'s>),
 }
 
+/// The states that a call begins with (`RNN.call`): an argument, or in Keras 2 what follows the sequence in a list; else zeros of these
+/// shapes.
+pub(super) fn begin(run: &mut Run<'_, '_>, shapes: &[Vec<u64>]) -> Vec<Wire> {
+    let arguments = run.call.arguments;
+    let given = match arguments.get(1, "initial_state") {
+        Some(given) => given.tensors(),
+        None => arguments.first().into_iter().skip(1).collect(),
+    };
+    let dtype = run.compute_dtype();
+    let mut begin = |(i, shape): (usize, &Vec<u64>)| match given.get(i) {
+        Some(at) => run.x(*at),
+        None => run.zeros(shape, dtype),
+    };
+    shapes.iter().enumerate().map(&mut begin).collect()
+}
+
 impl Recurrence {
     /// The sequence with time first, from the end where it is run from there.
     fn turned(&self, run: &mut Run<'_, '_>, x: Wire) -> Wire {
@@ -67,39 +84,69 @@ impl Recurrence {
         run.moved("Transpose", y, &shape)
     }
 
-    /// Runs it on cuDNN's kernel; gives the output, and the last state.
+    /// Runs it on cuDNN's kernel from these states; gives the output, then the last states.
     pub(super) fn fused(
         &self,
         run: &mut Run<'_, '_>,
         x: Wire,
+        states: &[Wire],
         weights: &[Wire],
         [units, kept]: [u64; 2],
-    ) -> [Wire; 2] {
-        let x = self.turned(run, x);
+    ) -> Vec<Wire> {
+        let has_lengths = run.is_keras3() || self.mask.is_some();
+        let turns = !self.time_major && !has_lengths;
+        let mut x = x;
+        if turns || self.backwards {
+            let of = run.shape(x).to_vec();
+            x = if turns { self.turned(run, x) } else { run.moved("ReverseSequence", x, &of) };
+        }
         let shape = run.shape(x).to_vec();
-        let [steps, batch] = [0, 1].map(|i| shape.get(i).copied().unwrap_or(1));
-        let mut total = 0_u64;
+        let [first, second] = [0, 1].map(|i| shape.get(i).copied().unwrap_or(1));
         let mut flat = Vec::new();
         for weight in weights {
-            let elements = run.made(*weight).elements();
-            total = total.saturating_add(elements);
             let shape = run.shape(*weight).to_vec();
-            let turned = if shape.len() > 1 { run.moved("Transpose", *weight, &shape) } else { *weight };
-            flat.push(run.view("Reshape", turned, &[elements]));
+            match shape[..] {
+                [rows, columns] if rows > 2 => {
+                    let gates = usize::try_from(columns.checked_div(units).unwrap_or(0)).unwrap_or(0);
+                    let first = run.split(*weight, &vec![vec![rows, units]; gates]);
+                    for gate in run.outputs(first).into_iter().take(gates) {
+                        let turned = run.moved("Transpose", gate, &[units, rows]);
+                        flat.push(run.view("Reshape", turned, &[rows.saturating_mul(units)]));
+                    }
+                }
+                _ => {
+                    let elements = run.made(*weight).elements();
+                    flat.push(run.view("Reshape", *weight, &[elements]));
+                }
+            }
         }
+        let total = flat.iter().fold(0, |n: u64, wire| n.saturating_add(run.made(*wire).elements()));
         let weights = run.concat(&flat, &[total]);
-        let made = vec![steps, batch, units];
-        let y = run.recurrence("CudnnRNNV3", &[x, weights], &[made], &[steps, batch, kept]);
-        let last = run.moved("StridedSlice", y, &[batch, units]);
-        [if self.sequences { self.given(run, y) } else { last }, last]
+        let inputs: Vec<Wire> = [x].into_iter().chain(states.iter().copied()).chain([weights]).collect();
+        let made = [first, second, units];
+        let of_states = states.iter().map(|state| run.shape(*state).to_vec());
+        let shapes: Vec<Vec<u64>> = [made.to_vec()].into_iter().chain(of_states).collect();
+        let mut y = run.recurrence("CudnnRNNV3", &inputs, &shapes, &[first, second, kept]);
+        let last: Vec<Wire> = (1..).take(states.len()).map(|output| run.output(y, output)).collect();
+        y = match last.first() {
+            Some(last) if !self.sequences && has_lengths => *last,
+            _ if !self.sequences => run.row(y),
+            _ if turns => self.given(run, y),
+            _ if self.backwards => {
+                let inner = run.moved("ReverseSequence", y, &made);
+                run.moved("ReverseV2", inner, &made)
+            }
+            _ => y,
+        };
+        [y].into_iter().chain(last).collect()
     }
 
-    /// Runs it step by step from states of these shapes; gives the output, then the last states.
+    /// Runs it step by step from these states; gives the output, then the last states.
     pub(super) fn stepped(
         &self,
         run: &mut Run<'_, '_>,
         x: Wire,
-        states: &[Vec<u64>],
+        mut states: Vec<Wire>,
         body: &Body<'_>,
     ) -> Option<Vec<Wire>> {
         let x = self.turned(run, x);
@@ -108,8 +155,6 @@ impl Recurrence {
             let mask = run.view("ExpandDims", mask, &shape);
             self.turned(run, mask)
         });
-        let dtype = run.dtype(x);
-        let mut states: Vec<Wire> = states.iter().map(|shape| run.zeros(shape, dtype)).collect();
         let steps = run.shape(x).first().copied().unwrap_or(0);
         let y = match body {
             Body::Unrolled(step) if steps <= UNROLLED => {
@@ -186,7 +231,7 @@ impl Recurrence {
             let own: Vec<Vec<u64>> = states.iter().map(|w| run.shape(*w).to_vec()).collect();
             let all = [&[early][..], own.first()?].concat();
             let weights = (0..run.weights()).map(|k| run.raw_weight(k)).collect::<Vec<_>>();
-            let inputs: Vec<Wire> = [x].into_iter().chain(weights).collect();
+            let inputs: Vec<Wire> = [x].into_iter().chain(weights).chain(states.iter().copied()).collect();
             let shapes: Vec<Vec<u64>> = [all].into_iter().chain(own).collect();
             let made = run.recurrence("While", &inputs, &shapes, &[0]);
             outputs.push(made);

@@ -155,7 +155,11 @@ impl Cell for RecurrentCell {
         };
         let functions =
             self.activation == Activation::Tanh && self.recurrent_activation == Activation::Sigmoid;
-        gates && functions && self.use_bias && self.recurrent_dropout == 0.0
+        gates && functions && self.use_bias
+    }
+
+    fn drops_state(&self) -> bool {
+        self.recurrent_dropout > 0.0
     }
 
     fn draw(&self, run: &mut Run<'_, '_>, input: &[u64]) -> Drawn {

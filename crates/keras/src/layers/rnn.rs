@@ -4,7 +4,7 @@
 //! framework's rule for recurrences stands once; each cell has a file of its own.
 
 use super::LayerSpec;
-use super::recurrence::{Body, Recurrence};
+use super::recurrence::{Body, Recurrence, begin};
 use crate::arguments::Arguments;
 use crate::layer::{Call, Cell, Configured, Drawn, Facts, Layer, Step, Weight};
 use crate::reader::{Source, boxed};
@@ -145,33 +145,37 @@ impl Layer for Rnn {
             mask: run.argument(2, "mask"),
             zeros: self.options.zero_output_for_mask,
         };
-        if self.can_fuse && cell.is_default() && !self.options.unroll && self.options.use_cudnn() {
-            let stateful = if self.options.stateful { cell.states().len() } else { 0 };
-            let weights: Vec<_> =
-                (0..run.weights().saturating_sub(stateful)).map(|k| run.weight(k)).collect();
-            let [y, last] = recurrence.fused(run, x, &weights, [cell.output(), cell.kept()]);
-            run.finish(y);
-            for (j, size) in (1..).zip(cell.states()) {
-                if run.wants(j) {
-                    let rows = run.out_shape(j).to_vec();
-                    let state =
-                        if size == cell.output() { last } else { run.moved("StridedSlice", last, &rows) };
-                    run.bind(j, state);
-                }
-            }
-            return;
-        }
         let shape = run.shape(x).to_vec();
         let batch = shape.get(1 - self.time()).copied().unwrap_or(1);
         let input: Vec<u64> =
             shape.iter().enumerate().filter(|(i, _)| *i != self.time()).map(|(_, d)| *d).collect();
         let states: Vec<Vec<u64>> = cell.states().into_iter().map(|size| vec![batch, size]).collect();
         let drawn = cell.draw(run, &input);
-        let step = |run: &mut Run<'_, '_>, x, states: &[_]| {
-            cell.step(run, &Step { x, states, drawn: &drawn, first: 0 })
+        let states = begin(run, &states);
+        let is_ok = self.can_fuse && cell.is_default() && !self.options.unroll && self.options.use_cudnn();
+        run.uncompiled |= is_ok;
+        let made = if is_ok && !cell.drops_state() {
+            let stateful = if self.options.stateful { cell.states().len() } else { 0 };
+            let weights: Vec<_> =
+                (0..run.weights().saturating_sub(stateful)).map(|k| run.weight(k)).collect();
+            // A mask for all steps (lstm.py, `inner_loop`).
+            let x = match drawn.input.first() {
+                Some(mask) => {
+                    let dtype = run.dtype(*mask);
+                    let mask = run.make("BroadcastTo", &[*mask], &shape, dtype, None);
+                    run.binary("Mul", x, mask)
+                }
+                None => x,
+            };
+            Some(recurrence.fused(run, x, &states, &weights, [cell.output(), cell.kept()]))
+        } else {
+            let step = |run: &mut Run<'_, '_>, x, states: &[_]| {
+                cell.step(run, &Step { x, states, drawn: &drawn, first: 0 })
+            };
+            let body = if self.options.unroll { Body::Unrolled(&step) } else { Body::While(&step) };
+            recurrence.stepped(run, x, states, &body)
         };
-        let body = if self.options.unroll { Body::Unrolled(&step) } else { Body::While(&step) };
-        let Some(made) = recurrence.stepped(run, x, &states, &body) else { return run.not_modelled() };
+        let Some(made) = made else { return run.not_modelled() };
         for (j, wire) in made.into_iter().enumerate() {
             if j == 0 || run.wants(j) {
                 run.bind(j, wire);

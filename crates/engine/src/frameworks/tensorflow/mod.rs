@@ -99,6 +99,12 @@ pub(crate) fn run(
     }
     builder.set_up();
     builder.forward();
+    if plan.xla && builder.flow.uncompiled {
+        // `jit_compile="auto"` (keras/src/trainers/trainer.py, `model_supports_jit`)
+        let mut step = run(graph, structure, inferred, &Plan { xla: false, ..plan.clone() })?;
+        step.assumptions.push("Keras compiles no model with LSTM or GRU on cuDNN, lookup tables or random crops, shifts and turns".into());
+        return Ok(step);
+    }
     let (mut kept, mut roots) = (Vec::new(), Vec::new());
     let mut gradients = BTreeMap::new();
     if plan.mode == Mode::Train {
