@@ -61,7 +61,8 @@ def convolutions():
         nn.Conv2d(4, 4, 3, padding="same", padding_mode="circular"),
         nn.Sequential(nn.ZeroPad2d((1, 0, 2, 1)), nn.Conv2d(4, 2, 3)),
         nn.Sequential(nn.Flatten(2), nn.ReplicationPad1d(2), nn.Conv1d(4, 4, 5, stride=3)),
-        nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Conv3d(2, 3, (1, 3, 3), stride=2)),
+        nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Conv3d(2, 3, (1, 3, 3), stride=2)), nn.Conv2d(4, 3, 1, stride=2),
+        nn.Conv2d(4, 3, (1, 3), padding=1, stride=(3, 2)),
     )
 
 
@@ -90,6 +91,21 @@ def activations():
     clamped = Apply(lambda x: x.clamp(-0.4, 0.6))
     tanh = nn.GELU(approximate="tanh")
     return Branches(nn.Linear(6, 8), nn.PReLU(8), clamped, tanh, nn.LogSoftmax(-1), nn.Softmax(-1), *(getattr(nn, n)() for n in names))
+
+
+class Picks(nn.Module):
+    """What a router of experts does: the largest are weighed and put back, or added to what is there."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(6, 8), nn.Linear(6, 8)
+
+    def forward(self, x):
+        scores = self.router(x)
+        largest, places = scores.topk(3, dim=1)
+        gates = torch.zeros_like(scores).scatter(1, places, largest.softmax(1))
+        smallest = scores.topk(2, dim=1, largest=False)[0]
+        return torch.cat([gates * self.experts(x), smallest, scores.scatter_add(1, places, largest)], 1)
 
 
 class MaskedAttention(nn.Module):
@@ -208,6 +224,7 @@ SMALL = [
     ("embeddings", Embeddings, [("ids", (9,), 20)], "mse"),
     ("masked_attention", MaskedAttention, [("x", (5, 16), FLOAT), ("memory", (7, 16), FLOAT), ("mask", (7,), FLOAT)], "mse"),
     ("norms", norms, PLANE, "cross-entropy"),
+    ("picks", Picks, [("x", (6,), FLOAT)], "mse"),
     ("pools", pools, PLANE, "mse"),
     ("recurrences", Recurrences, [("x", (5, 4), FLOAT)], "mse"),
     ("resizing", resizing, [("x", (3, 6, 6), FLOAT)], "mse"),

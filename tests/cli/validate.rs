@@ -133,6 +133,22 @@ fn every_model_of_the_repository_is_written_as_torch() {
     }
 }
 
+#[cfg(feature = "validate")]
+#[test]
+fn burn_refuses_the_precision_that_it_lacks() {
+    let lenet = model("lenet.ts_train");
+    let run = |words: &[&str]| memfit(&[&["validate", &lenet, "-b", "2", "--backend"], words].concat());
+    for (precision, said) in [("fp16", "no float16"), ("bf16", "no bfloat16"), ("mixed-bf16", "no bfloat16")]
+    {
+        let run = run(&["cpu", "--precision", precision]);
+        assert_eq!(run.code, 2, "{}", run.err);
+        assert!(run.err.contains(said) && run.err.contains("--backend wgpu or cuda"), "{}", run.err);
+    }
+    let run = run(&["cpu", "--precision", "fp16", "--master-weights"]);
+    assert_eq!(run.code, 2, "{}", run.err);
+    assert!(run.err.contains("no averaged or master weights"), "{}", run.err);
+}
+
 #[test]
 fn a_search_goes_on_where_it_was_left() {
     let what = format!("if [ \"$b\" -gt 11 ]; then {OUT_OF_MEMORY}; else {WELL}; fi");

@@ -21,17 +21,23 @@ pub(crate) fn passes() -> Result<Option<bool>> {
         println!("skipped: no lavapipe (Debian: apt-get install mesa-vulkan-drivers)");
         return Ok(None);
     };
-    // The tests' own binary, built as the checks before have it, and what compares half precision with full.
+    // The tests' own binary, built as the checks before have it, and those that compare what is computed.
     let mut build = cargo();
-    build.args(["test", "--quiet"]).args(DEVICES).args(["--test", "cli", "--test", "half", "--no-run"]);
+    build
+        .args(["test", "--quiet"])
+        .args(DEVICES)
+        .args(["--test", "cli", "--test", "half", "--test", "values", "--no-run"]);
     println!("{}", shown(&build));
     if !succeeds(&mut build)? {
         return Ok(Some(false));
     }
-    let mut half = cargo();
-    half.args(["test", "--quiet"]).args(DEVICES).args(["--test", "half"]).env("VK_ICD_FILENAMES", &driver);
-    println!("{}", shown(&half));
-    let mut passes = succeeds(&mut half)?;
+    let mut passes = true;
+    for (test, only) in [("half", ""), ("values", "wgpu")] {
+        let mut run = cargo();
+        run.args(["test", "--quiet"]).args(DEVICES).args(["--test", test, only]);
+        println!("{}", shown(&run));
+        passes &= succeeds(run.env("VK_ICD_FILENAMES", &driver))?;
+    }
     let converts = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains(" f16c"));
     let suites = if converts { &SUITES[..] } else { &SUITES[..2] };
     for (suite, name) in suites {

@@ -63,6 +63,22 @@ pub(super) fn call<B: Backend>(
             each_kind!(first, t => B::float_gather(*axis, t, by), B::int_gather(*axis, t, by),
                 B::bool_gather(*axis, t, by))
         }
+        Prim::SelectAdd(axis) => {
+            let (values, by) = (inputs.next()?, inputs.next()?.int()?);
+            match (first, values) {
+                (Value::Float(t), Value::Float(new)) => Value::Float(B::float_select_add(t, *axis, by, new)),
+                (Value::Int(t), Value::Int(new)) => Value::Int(B::int_select_add(t, *axis, by, new)),
+                _ => return Err("expected numbers of one kind".into()),
+            }
+        }
+        Prim::ScatterAdd(axis) => {
+            let (values, by) = (inputs.next()?, inputs.next()?.int()?);
+            match (first, values) {
+                (Value::Float(t), Value::Float(new)) => Value::Float(B::float_scatter_add(*axis, t, by, new)),
+                (Value::Int(t), Value::Int(new)) => Value::Int(B::int_scatter_add(*axis, t, by, new)),
+                _ => return Err("expected numbers of one kind".into()),
+            }
+        }
         Prim::Embedding => Value::Float(B::embedding(first.float()?, inputs.next()?.int()?)),
         Prim::Detach => Value::Float(B::float_detach(first.float()?)),
         other => return Err(format!("{other:?} is of another family")),

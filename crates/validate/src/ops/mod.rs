@@ -162,6 +162,7 @@ pub fn call<B: Backend>(
         | Prim::MinDim(_)
         | Prim::ArgMax(_)
         | Prim::ArgMin(_)
+        | Prim::ArgSort { .. }
         | Prim::CumSum(_) => reduce::call(&instr.prim, &mut inputs, device),
         Prim::Reshape
         | Prim::Permute(_)
@@ -170,6 +171,8 @@ pub fn call<B: Backend>(
         | Prim::Cat(_)
         | Prim::Select(_)
         | Prim::Gather(_)
+        | Prim::SelectAdd(_)
+        | Prim::ScatterAdd(_)
         | Prim::Embedding
         | Prim::Detach => layout::call(&instr.prim, &mut inputs, &out),
     }

@@ -1,4 +1,4 @@
-//! Reductions.
+//! Reductions, and the order of elements.
 
 use super::{Inputs, Value};
 use burn_backend::tensor::Device;
@@ -29,6 +29,9 @@ pub(super) fn call<B: Backend>(
     let x = match prim {
         Prim::ArgMax(axis) => return Ok(Value::Int(B::float_argmax(x, *axis, places))),
         Prim::ArgMin(axis) => return Ok(Value::Int(B::float_argmin(x, *axis, places))),
+        Prim::ArgSort { axis, descending } => {
+            return Ok(Value::Int(B::float_argsort(x, *axis, *descending, places)));
+        }
         _ => x,
     };
     Ok(Value::Float(match prim {

@@ -44,7 +44,12 @@ fn wants(prim: &Prim) -> Wants {
         | Prim::MeanDim(_)
         | Prim::CumSum(_)
         | Prim::Interpolate { .. } => Wants::Precise,
-        Prim::Binary(_) | Prim::Compare(_) | Prim::MaskWhere | Prim::Cat(_) => Wants::Alike,
+        Prim::Binary(_)
+        | Prim::Compare(_)
+        | Prim::MaskWhere
+        | Prim::Cat(_)
+        | Prim::SelectAdd(_)
+        | Prim::ScatterAdd(_) => Wants::Alike,
         _ => Wants::Nothing,
     }
 }

@@ -218,6 +218,15 @@ pub enum Prim {
     Select(usize),
     /// Inputs: tensor, indices of the tensor's rank.
     Gather(usize),
+    /// Inputs: tensor, values, indices of one axis. What is given is added there.
+    SelectAdd(usize),
+    /// Inputs: tensor, values, indices of their shape.
+    ScatterAdd(usize),
+    /// Where the elements lie in order along an axis, the largest first or the smallest.
+    ArgSort {
+        axis: usize,
+        descending: bool,
+    },
     /// Inputs: weight, indices `[batch, length]`.
     Embedding,
     /// To the output's kind, floats of another precision among them.

@@ -4,7 +4,7 @@
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
 use crate::frameworks::burn::lower::Lower;
-use crate::frameworks::burn::program::{Kind, Prim, Slot, Window};
+use crate::frameworks::burn::program::{Kind, Prim, Range, Slot, Window};
 use memfit_graph::ops::conv::Conv;
 use memfit_graph::ops::conv_transpose::ConvTranspose;
 use memfit_graph::ops::spatial::{self, AutoPad};
@@ -56,14 +56,49 @@ pub(super) fn padded(l: &mut Lower<'_, '_>, x: Slot, pads: &[(usize, usize)], va
     super::layout::pad(l, x, &[&[(0, 0), (0, 0)][..], &uneven].concat(), value)
 }
 
+/// Whether positions lie between windows. There `burn-cubecl` 0.21 finds no window that a position is in, and makes zeros of it
+/// (`kernel/conv/conv_transpose2d/transpose_direct.rs`, `conv_transpose3d.rs`: nothing lies from `y_start` to `y_end`).
+fn leaves_gaps(window: &Window, i: usize) -> bool {
+    window.kernel[i] * window.dilation[i] < window.stride[i]
+}
+
+/// Windows of one element and a larger stride have no gradient of their input on Burn's devices: the input is thinned before.
+fn thinned(
+    l: &mut Lower<'_, '_>,
+    x: Slot,
+    window: &mut Window,
+    pads: &mut [(usize, usize)],
+    output: &[usize],
+) -> Result<Slot, Refusal> {
+    let shape = l.shape(x);
+    let mut ranges: Vec<Range> = shape.iter().map(|n| Range { start: 0, end: *n, step: 1 }).collect();
+    let mut own = vec![(0, 0); shape.len()];
+    for i in (0..pads.len()).filter(|i| leaves_gaps(window, *i)).collect::<Vec<_>>() {
+        if window.kernel[i] > 1 {
+            return Err("a stride larger than the window, for which Burn makes no gradient".into());
+        }
+        own[i + 2] = std::mem::take(&mut pads[i]);
+        let step = std::mem::replace(&mut window.stride[i], 1);
+        let end = output[i].saturating_sub(1) * step + 1;
+        ranges[i + 2] =
+            Range { start: 0, end, step: isize::try_from(step).map_err(|_| "a stride too large")? };
+        window.padding[i] = 0;
+    }
+    let x = super::layout::pad(l, x, &own, 0.0);
+    Ok(l.slice(x, ranges))
+}
+
 fn convolution(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let op = l.node.op.downcast::<Conv>().cloned().ok_or("an unknown form")?;
-    let (x, weight) = (l.input(0)?, l.input(1)?);
+    let (mut x, weight) = (l.input(0)?, l.input(1)?);
     let (shape, kernel, output) = (l.shape(x), l.shape(weight), l.output_shape(0)?);
     if !(3..=5).contains(&shape.len()) || kernel.len() != shape.len() {
         return Err(format!("{} spatial axes", shape.len().saturating_sub(2)));
     }
-    let (window, pads) = window(&op.window, &kernel[2..], &shape[2..], &output[2..])?;
+    let (mut window, mut pads) = window(&op.window, &kernel[2..], &shape[2..], &output[2..])?;
+    if l.id(0).is_some_and(|id| l.model.trained[id.index()]) {
+        x = thinned(l, x, &mut window, &mut pads, &output[2..])?;
+    }
     let x = padded(l, x, &pads, 0.0);
     let inputs: Vec<Slot> = [x, weight].into_iter().chain(l.optional(2)?).collect();
     let y = l.call(Prim::Conv { window, groups: size(op.groups)? }, &inputs, Kind::FLOAT, output);
@@ -79,6 +114,9 @@ fn transposed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         return Err(format!("{} spatial axes", shape.len().saturating_sub(2)));
     }
     let (window, mut pads) = window(&op.window, &kernel[2..], &shape[2..], &output[2..])?;
+    if (0..pads.len()).any(|i| leaves_gaps(&window, i)) {
+        return Err("a stride larger than the window, of which Burn makes zeros".into());
+    }
     let decides =
         op.output_shape.is_some() || matches!(op.window.auto_pad, AutoPad::SameUpper | AutoPad::SameLower);
     let (mut padding_out, mut full) = (Vec::new(), output.clone());

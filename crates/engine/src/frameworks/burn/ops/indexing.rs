@@ -1,4 +1,4 @@
-//! Gather, GatherElements, GatherND, OneHot, ScatterND to known places, Slice, Split.
+//! Gather, GatherElements, GatherND, OneHot, Slice, Split.
 
 use super::Family;
 use crate::frameworks::burn::builder::Refusal;
@@ -8,7 +8,6 @@ use memfit_graph::Value;
 use memfit_graph::ops::gather::Gather;
 use memfit_graph::ops::gather_elements::GatherNd;
 use memfit_graph::ops::one_hot::OneHot;
-use memfit_graph::ops::scatter::Scatter;
 use memfit_graph::ops::slice::Slice;
 use memfit_graph::ops::split::Split;
 
@@ -17,7 +16,6 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["GatherElements"], rule: gather_elements },
     Family { names: &["GatherND"], rule: gather_tuples },
     Family { names: &["OneHot"], rule: one_hot },
-    Family { names: &["ScatterND"], rule: scatter_tuples },
     Family { names: &["Slice"], rule: slice },
     Family { names: &["Split"], rule: split },
 ];
@@ -52,7 +50,7 @@ fn gather(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
 }
 
 /// Input 1. Burn counts from the front alone: known positions from the back are counted anew.
-fn indices(l: &mut Lower<'_, '_>, size: usize) -> Result<Slot, Refusal> {
+pub(super) fn indices(l: &mut Lower<'_, '_>, size: usize) -> Result<Slot, Refusal> {
     match l.ints(1).filter(|list| list.iter().any(|at| *at < 0)) {
         None => l.input(1),
         Some(list) => {
@@ -79,8 +77,30 @@ fn gather_elements(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
 /// A tuple of indices for each piece: one index into all pieces, which lie in one axis.
 fn gather_tuples(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let batch = l.node.op.downcast::<GatherNd>().map_or(0, |op| op.batch_dims);
-    let (x, indices) = (l.input(0)?, l.input(1)?);
-    let (shape, by, output) = (l.shape(x), l.shape(indices), l.output_shape(0)?);
+    let (x, output) = (l.input(0)?, l.output_shape(0)?);
+    let Pieces { at, pieces, rest } = pieces(l, x, batch)?;
+    let (all, kind) = (l.program.ty(at).elements(), l.kind(x));
+    let flat = l.reshape(x, [&[pieces], &rest[..]].concat());
+    let y = l.call(Prim::Select(0), &[flat, at], kind, [&[all], &rest[..]].concat());
+    let y = l.reshape(y, output);
+    l.set(0, y);
+    Ok(())
+}
+
+/// What tuples of indices point to.
+pub(super) struct Pieces {
+    /// Indices of pieces, along one axis.
+    pub(super) at: Slot,
+    /// How many there are.
+    pub(super) pieces: usize,
+    /// The dims of one.
+    pub(super) rest: Vec<usize>,
+}
+
+/// The tuples of input 1 into `x`, each sample's into its own.
+pub(super) fn pieces(l: &mut Lower<'_, '_>, x: Slot, batch: usize) -> Result<Pieces, Refusal> {
+    let indices = l.input(1)?;
+    let (shape, by) = (l.shape(x), l.shape(indices));
     let (Some(&width), last) = (by.last(), by.len().saturating_sub(1)) else {
         return Err("indices without an axis".into());
     };
@@ -101,23 +121,17 @@ fn gather_tuples(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         });
     }
     let mut at = at.ok_or("tuples of another length")?;
-    let (count, pieces) = (samples.iter().product::<usize>(), picked.iter().product::<usize>());
+    let (count, each) = (samples.iter().product::<usize>(), picked.iter().product::<usize>());
     let all = l.program.ty(at).elements();
     if count > 1 {
         // Where each sample's pieces begin.
-        let each = all / count;
-        at = l.reshape(at, vec![count, each]);
-        let begins = (0..count).map(|i| (i * pieces) as f64).collect();
+        at = l.reshape(at, vec![count, all / count]);
+        let begins = (0..count).map(|i| (i * each) as f64).collect();
         let begins = l.table("samples", Kind::Int, vec![count, 1], begins);
         at = l.binary(Binary::Add, at, begins)?;
     }
     let at = l.reshape(at, vec![all]);
-    let flat = l.reshape(x, [&[count * pieces], rest].concat());
-    let kind = l.kind(x);
-    let y = l.call(Prim::Select(0), &[flat, at], kind, [&[all], rest].concat());
-    let y = l.reshape(y, output);
-    l.set(0, y);
-    Ok(())
+    Ok(Pieces { at, pieces: count * each, rest: rest.to_vec() })
 }
 
 /// Where an index is that of a row: one value there, another elsewhere.
@@ -147,42 +161,6 @@ fn one_hot(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let kind = l.output_kind(0);
     let y = l.full(kind, output, off);
     let y = l.like(Prim::MaskFill(on), &[y, hot]);
-    l.set(0, y);
-    Ok(())
-}
-
-/// Pieces of the updates in the place of the tensor's own: both joined, and picked from.
-fn scatter_tuples(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
-    let op = l.node.op.downcast::<Scatter>().cloned().ok_or("an unknown form")?;
-    if op.reduction != "none" {
-        return Err("updates that are added".into());
-    }
-    let places = l.ints(1).ok_or("places that are not known")?;
-    let (x, updates) = (l.input(0)?, l.input(2)?);
-    let (shape, by) = (l.shape(x), l.input_shape(1)?);
-    let width = by.last().copied().filter(|width| (1..=shape.len()).contains(width));
-    let width = width.ok_or("tuples of another length")?;
-    let (picked, rest) = shape.split_at(width);
-    let pieces = picked.iter().product::<usize>();
-    let mut rows: Vec<f64> = (0..pieces).map(|i| i as f64).collect();
-    for (k, tuple) in places.chunks_exact(width).enumerate() {
-        let mut at = 0;
-        for (index, size) in tuple.iter().zip(picked) {
-            let index = usize::try_from(from_front(*index, *size))
-                .ok()
-                .filter(|index| index < size)
-                .ok_or("a place outside")?;
-            at = at * size + index;
-        }
-        rows[at] = (pieces + k) as f64;
-    }
-    let kind = l.kind(x);
-    let flat = l.reshape(x, [&[pieces], rest].concat());
-    let news = l.reshape(updates, [&[places.len() / width], rest].concat());
-    let both = l.cat(&[flat, news], 0);
-    let rows = l.table("rows", Kind::Int, vec![pieces], rows);
-    let y = l.call(Prim::Select(0), &[both, rows], kind, [&[pieces], rest].concat());
-    let y = l.reshape(y, shape.clone());
     l.set(0, y);
     Ok(())
 }

@@ -17,6 +17,8 @@ mod product;
 mod recurrent;
 mod reduce;
 mod resize;
+mod scatter;
+mod sort;
 
 use super::builder::Refusal;
 use super::lower::Lower;
@@ -46,6 +48,8 @@ static ALL: &[&[Family]] = &[
     recurrent::FAMILIES,
     reduce::FAMILIES,
     resize::FAMILIES,
+    scatter::FAMILIES,
+    sort::FAMILIES,
 ];
 
 /// The rule of an operator.

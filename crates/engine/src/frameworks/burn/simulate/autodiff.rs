@@ -106,8 +106,12 @@ impl Tape {
         if !self.balanced || !is_memory_bound(prim) {
             return;
         }
-        let (inputs, indices) =
-            inputs.split_at(if matches!(prim, Prim::Select(_)) { 1 } else { inputs.len() });
+        let floats = match prim {
+            Prim::Select(_) => 1,
+            Prim::SelectAdd(_) => 2,
+            _ => inputs.len(),
+        };
+        let (inputs, indices) = inputs.split_at(floats);
         let nodes: Option<Vec<usize>> = inputs.iter().map(|input| input.node).collect();
         let Some(nodes) = nodes else { return };
         for input in inputs {

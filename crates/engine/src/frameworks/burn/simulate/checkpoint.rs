@@ -28,6 +28,7 @@ pub(super) fn is_memory_bound(prim: &Prim) -> bool {
             | Prim::Expand
             | Prim::Slice(_)
             | Prim::Select(_)
+            | Prim::SelectAdd(_)
     )
 }
 

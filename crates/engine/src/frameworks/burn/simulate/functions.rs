@@ -297,6 +297,31 @@ pub(super) fn call(
                 y
             })
         }
+        Prim::SelectAdd(_) | Prim::ScatterAdd(_) => {
+            let (x, value, by) = (inputs.take()?, inputs.take()?, inputs.take()?.tensor);
+            let parents = [x.node, value.node];
+            let picked = value.tensor.shape.clone();
+            let y = device.assign(x.tensor, value.tensor);
+            tape.binary(
+                parents,
+                y,
+                |_, grad| grad,
+                move |d, grad| {
+                    let y = d.make(grad.kind, &picked, "gather");
+                    drop((grad, by));
+                    y
+                },
+            )
+        }
+        // Elements are sorted on the host (`burn-backend`, `backend/ops/sort.rs`), which reads a contiguous tensor.
+        Prim::ArgSort { .. } => {
+            let x = inputs.take()?.tensor;
+            if !x.is_contiguous() {
+                drop(device.copy(&x));
+            }
+            drop(x);
+            Tracked::constant(device.make(Kind::Int, &shape, "indices"))
+        }
         Prim::Embedding => {
             let (weight, by) = (inputs.take()?, inputs.take()?.tensor);
             let kept = weight.tensor.clone();
@@ -340,6 +365,7 @@ pub(super) fn recompute(device: &Device, prim: &Prim, inputs: Vec<Tensor>, out: 
             drop(x);
             y
         }
+        Prim::SelectAdd(_) => device.assign(x, inputs.next()?),
         _ => return None,
     })
 }
