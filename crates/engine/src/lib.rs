@@ -15,7 +15,6 @@ pub mod frameworks;
 mod host;
 mod model;
 pub mod optimizers;
-mod order;
 pub mod parallel;
 mod parameters;
 mod placement;

@@ -23,6 +23,7 @@ mod lowering;
 mod names;
 mod op;
 pub mod ops;
+pub mod order;
 mod resized;
 mod shape;
 mod types;

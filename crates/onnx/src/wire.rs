@@ -5,6 +5,7 @@
 //! that holds it before anything is allocated; a length that runs past the end of the file is a truncated file.
 
 use memfit_graph::Problem;
+use memfit_graph::order::sorted_by_key;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::ops::Range;
 
@@ -62,8 +63,7 @@ impl<'a> Source<'a> {
 
     /// What was read since the beginning or since [`Source::forget`], ascending.
     pub(crate) fn read(&self) -> Vec<Range<u64>> {
-        let mut read = self.read.clone();
-        read.sort_unstable_by_key(|range| range.start);
+        let mut read = sorted_by_key(self.read.clone(), |range| range.start);
         read.dedup_by(|next, last| {
             let joins = next.start <= last.end;
             if joins {

@@ -261,7 +261,7 @@ pub(crate) fn read_search(text: &str, asked: &Asked) -> Result<Search, Vec<Probl
             plans.push(plan);
         }
     }
-    warnings.sort();
+    warnings.sort_unstable();
     warnings.dedup();
     let axis = request.max.as_deref().map_or(Axis::Batch, Axis::parse);
     Ok(Search { cards, plans, axis, warnings })

@@ -1,5 +1,7 @@
 //! The peak against the batch size: which sizes are asked for.
 
+use memfit_graph::order::sorted_by_key;
+
 /// Sizes from one to twice the batch, or to where the largest one that fits shows, at most 19.
 pub(crate) fn batches(batch: u64, largest: Option<u64>) -> Vec<u64> {
     let shown = largest.map_or(0, |n| n.saturating_add(n / 6));
@@ -8,7 +10,7 @@ pub(crate) fn batches(batch: u64, largest: Option<u64>) -> Vec<u64> {
     sizes.extend([1, batch]);
     sizes.extend(largest);
     sizes.retain(|n| *n > 0);
-    sizes.sort_unstable();
+    let mut sizes = sorted_by_key(sizes, |n| *n);
     sizes.dedup();
     sizes
 }

@@ -1,6 +1,7 @@
 //! A step as a picture: for each column of pixels the moment with the most memory, by category.
 
 use crate::protocol::Step;
+use memfit_graph::order::sorted_by_key;
 
 /// Categories from the bottom up: what stays the whole step, then what grows and shrinks.
 pub(crate) const STACK: [usize; 9] = [0, 1, 3, 7, 2, 4, 5, 8, 6];
@@ -70,9 +71,9 @@ pub(crate) fn alive(step: &Step, event: usize, most: usize) -> Vec<(u64, usize)>
             *slot = event.is_multiple_of(2);
         }
     }
-    let mut alive: Vec<(u64, usize)> =
+    let alive: Vec<(u64, usize)> =
         step.bytes.iter().copied().zip(0..).filter(|(_, i)| live.get(*i).is_some_and(|l| *l)).collect();
-    alive.sort_by_key(|(bytes, i)| (std::cmp::Reverse(*bytes), *i));
+    let mut alive = sorted_by_key(alive, |(bytes, _)| !bytes);
     alive.truncate(most);
     alive
 }

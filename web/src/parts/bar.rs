@@ -1,6 +1,7 @@
 //! The peak as one bar against what the card has, and the table that says the same in numbers.
 
 use crate::categories::{MEANINGS, NAMES, class, percent, size};
+use memfit_graph::order::by_key;
 use yew::prelude::*;
 
 /// Width of the bar in its own units.
@@ -64,8 +65,7 @@ pub(crate) struct TableProps {
 #[component]
 pub(crate) fn Parts(props: &TableProps) -> Html {
     let total: u64 = props.parts.iter().sum();
-    let mut order: Vec<usize> = (0..props.parts.len()).filter(|i| props.parts[*i] > 0).collect();
-    order.sort_by_key(|i| std::cmp::Reverse(props.parts[*i]));
+    let order = by_key(props.parts.iter().map(|part| !part)).into_iter().filter(|i| props.parts[*i] > 0);
     html! {
         <table class="parts">
             <caption class="unseen">{"What the memory is at the peak"}</caption>

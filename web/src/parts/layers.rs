@@ -4,6 +4,7 @@ use super::fields::value;
 use crate::categories::{percent, size};
 use crate::draw::tree::{Module, around, innermost};
 use crate::page::browser::{self, Timer};
+use memfit_graph::order::sorted_by_key;
 use memfit_report::amounts::grouped;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -76,7 +77,7 @@ pub(crate) fn Layers(props: &Props) -> Html {
         collect(&props.trees, 0, *order, &is_open, &mut rows);
     } else {
         find(&props.trees, &wanted, &mut rows);
-        sort(&mut rows, *order, |row| row.0);
+        rows = sorted_by_key(rows, |row| !key(row.0, *order));
     }
     let hidden = if *all { 0 } else { rows.len().saturating_sub(SHOWN) };
     rows.truncate(rows.len() - hidden);
@@ -194,11 +195,6 @@ fn key(module: &Module, order: Order) -> u64 {
     }
 }
 
-/// Sorts from large to small and keeps forward order among equals.
-fn sort<T>(rows: &mut [T], order: Order, module: impl Fn(&T) -> &Module) {
-    rows.sort_by_key(|row| std::cmp::Reverse(key(module(row), order)));
-}
-
 fn collect<'a>(
     modules: &'a [Module],
     depth: usize,
@@ -206,9 +202,8 @@ fn collect<'a>(
     open: &impl Fn(&str) -> bool,
     rows: &mut Vec<(&'a Module, usize)>,
 ) {
-    let mut modules: Vec<&Module> = modules.iter().collect();
-    sort(&mut modules, order, |m| m);
-    for module in modules {
+    // From large to small; equal ones stay in forward order.
+    for module in sorted_by_key(modules.iter().collect(), |module: &&Module| !key(module, order)) {
         rows.push((module, depth));
         if open(&module.path) {
             collect(&module.children, depth + 1, order, open, rows);

@@ -5,6 +5,7 @@
 use crate::categories::{class, percent, size};
 use crate::draw::tree::{Module, innermost};
 use crate::draw::treemap::{Rect, squarify};
+use memfit_graph::order::sorted_by_key;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -51,8 +52,8 @@ pub(crate) fn Treemap(props: &Props) -> Html {
 }
 
 fn place<'a>(modules: &[&'a Module], within: Rect, depth: usize, tiles: &mut Vec<Tile<'a>>) {
-    let mut modules: Vec<&Module> = modules.iter().copied().filter(|m| m.at_peak() > 0).collect();
-    modules.sort_by_key(|m| std::cmp::Reverse(m.at_peak()));
+    let modules: Vec<&Module> = modules.iter().copied().filter(|m| m.at_peak() > 0).collect();
+    let modules = sorted_by_key(modules, |m| !m.at_peak());
     let sizes: Vec<u64> = modules.iter().map(|m| m.at_peak()).collect();
     for (module, place) in modules.iter().zip(squarify(&sizes, within)) {
         if place.width < 1.0 || place.height < 1.0 {

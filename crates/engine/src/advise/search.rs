@@ -1,8 +1,8 @@
 //! The smallest set of changes that fits: the fewest changes, and of equally many those that ask least.
 
 use super::{Change, Combination, Kind, Situation, evaluate};
-use crate::order::sorted_by_key;
 use crate::{Model, Verdict};
+use memfit_graph::order::sorted_by_key;
 
 /// Sets of more changes than this are not looked for: nobody would make them.
 const MOST_CHANGES: usize = 4;

@@ -6,8 +6,8 @@
 
 use super::free_set::{FreeSet, Key};
 use super::{Run, Segment};
-use crate::order::sorted_by_key;
 use memfit_graph::Bytes;
+use memfit_graph::order::sorted_by_key;
 
 /// No chunk.
 pub(super) const NONE: u32 = u32::MAX;

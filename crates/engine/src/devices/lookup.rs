@@ -2,6 +2,7 @@
 
 use super::{Device, catalogue};
 use memfit_graph::Bytes;
+use memfit_graph::order::sorted_by_key;
 use std::fmt;
 
 /// Why no card was found.
@@ -108,11 +109,12 @@ pub fn resolve(text: &str) -> Result<Device, LookupError> {
 /// The three cards whose names take the fewest edits, if that is not more than half of the name.
 fn nearest(wanted: &str) -> Vec<String> {
     let distance = |card: &Device| keys(card).map(|k| edits(wanted, &k)).min().unwrap_or(usize::MAX);
-    let mut near: Vec<(usize, usize)> =
-        catalogue().iter().map(distance).enumerate().map(|(i, d)| (d, i)).collect();
-    near.sort_unstable();
-    near.retain(|(d, _)| *d <= wanted.len() / 2);
-    near.iter().take(3).filter_map(|(_, i)| catalogue().get(*i)).map(|c| c.id.clone()).collect()
+    let near: Vec<(usize, &Device)> = catalogue().iter().map(|card| (distance(card), card)).collect();
+    let near = sorted_by_key(near, |(distance, _)| *distance as u64).into_iter();
+    near.take_while(|(distance, _)| *distance <= wanted.len() / 2)
+        .take(3)
+        .map(|(_, c)| c.id.clone())
+        .collect()
 }
 
 /// Levenshtein distance; both are ASCII.

@@ -13,8 +13,8 @@ pub use axis::Axis;
 
 use crate::devices::{Card, context};
 use crate::frameworks::pytorch;
-use crate::order::sorted_by_key;
 use crate::{Model, Plan, Precision, placement};
+use memfit_graph::order::sorted_by_key;
 use memfit_graph::{Binding, Bytes, Problem};
 use steps::Steps;
 

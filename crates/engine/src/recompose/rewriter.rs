@@ -4,7 +4,7 @@
 //! pattern's inner nodes go by themselves once nothing reads them. New nodes stand right before the node they were
 //! made for, so that the order in which the framework runs things stays the file's.
 
-use crate::order::permuted;
+use memfit_graph::order::{permuted, sorted_by_key};
 use memfit_graph::{
     Attribute, Attributes, DType, Graph, Inferred, Node, NodeId, Op, Role, Shape, TensorId, Type, Value,
     find_op,
@@ -24,8 +24,8 @@ pub(super) struct Rewriter<'g> {
     uses: Vec<usize>,
     is_output: Vec<bool>,
     dead: Vec<bool>,
-    /// Where each node stands: an index into the file's order, and the order before it.
-    position: Vec<(usize, usize)>,
+    /// Where each node stands: an index into the file's order in the upper half, and the order before it in the lower.
+    position: Vec<u64>,
     /// What masks are made of, found once for all layers.
     pub(super) cone: super::mask::Cone,
     /// By tensor, whether a layer with weights has a part in it; made when first asked for.
@@ -46,7 +46,7 @@ impl<'g> Rewriter<'g> {
             consumers,
             is_output,
             dead: vec![false; nodes],
-            position: (0..nodes).map(|i| (i, usize::MAX)).collect(),
+            position: (0..nodes as u64).map(|i| i << 32 | u64::from(u32::MAX)).collect(),
             cone: super::mask::Cone::default(),
             trained: Vec::new(),
             graph,
@@ -342,7 +342,7 @@ impl<'g> Rewriter<'g> {
         let outputs = made.iter().copied().map(Some).collect();
         self.graph.nodes.push(Node { name, scope, op, inputs, outputs, captures: Vec::new() });
         self.dead.push(false);
-        self.position.push((self.position[before.index()].0, id.index()));
+        self.position.push(self.position[before.index()] >> 32 << 32 | id.index() as u64);
         made
     }
 
@@ -388,8 +388,8 @@ impl<'g> Rewriter<'g> {
 
     /// Drops the dead nodes and puts the living ones in order.
     pub(super) fn finish(self) {
-        let mut order: Vec<usize> = (0..self.graph.nodes.len()).filter(|i| !self.dead[*i]).collect();
-        order.sort_by_key(|i| self.position[*i]);
+        let order = (0..self.graph.nodes.len()).filter(|i| !self.dead[*i]).collect();
+        let order = sorted_by_key(order, |i| self.position[*i]);
         self.graph.nodes = permuted(std::mem::take(&mut self.graph.nodes), order);
     }
 }

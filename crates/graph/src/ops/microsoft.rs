@@ -10,6 +10,7 @@ use super::spatial::Window;
 use crate::{
     Attributes, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Saved, Shape,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// An operator with a rule of its own.
@@ -58,10 +59,9 @@ pub const SPECS: &[OpSpec] = &[
 /// How many different numbers there are, where all are known.
 fn distinct(values: Vec<&crate::Num>) -> Option<u64> {
     let numbers = values.into_iter().map(|n| n.as_f64().filter(|n| n.is_finite()));
-    let mut numbers = numbers.collect::<Option<Vec<f64>>>()?;
-    numbers.sort_by(f64::total_cmp);
-    numbers.dedup();
-    Some(numbers.len() as u64)
+    // Zero has two signs.
+    let numbers = numbers.map(|n| n.map(|n| (n + 0.0).to_bits()));
+    Some(numbers.collect::<Option<BTreeSet<u64>>>()?.len() as u64)
 }
 
 impl Op for Microsoft {

@@ -8,8 +8,8 @@
 //! arithmetic takes over the name of what arithmetic made (`out = out + branch(x)`, `scores = scores * scale; scores = scores + bias(x)`).
 //! A loop that calls one module again and again binds the name of its result anew each time.
 
-use crate::order::sorted_by_key;
 use crate::structure::Name;
+use memfit_graph::order::sorted_by_key;
 use memfit_graph::{Graph, NodeId, Role, TensorId};
 
 /// The names of a model's code, in the order in which they go.

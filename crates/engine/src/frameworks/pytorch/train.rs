@@ -5,6 +5,7 @@ use super::tape::TensorRef;
 use super::{Runner, SavedStorage, loss, step_config};
 use crate::optimizers::{self, StepEvent};
 use crate::{Category, Loss, Phase, StorageId};
+use memfit_graph::order::sorted_by_key;
 use memfit_graph::{DType, Operand, TensorId};
 use smallvec::SmallVec;
 
@@ -139,8 +140,7 @@ impl Runner<'_> {
                 }
             }
         }
-        kept.sort_unstable_by_key(|saved| saved.storage);
-        kept
+        sorted_by_key(kept, |saved| saved.storage.0.into())
     }
 
     fn optimizer_step(&mut self, leaves: &[Leaf]) {

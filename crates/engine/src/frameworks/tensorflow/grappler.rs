@@ -17,6 +17,7 @@ use super::dependencies::{Waits, has_effect, reads};
 use super::names::{self, Names};
 use super::{Effect, Flow, Stage, Wire};
 use memfit_graph::kernels::Kernel;
+use memfit_graph::order::sorted_by_key;
 use std::collections::BTreeMap;
 
 /// Where a kernel stands in the graph: of several that become ready together the last one runs first.
@@ -108,7 +109,7 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
         (0..).zip(&flow.kernels).filter(|(_, kernel)| kernel.stage == Stage::Forward && is_read(kernel));
     let begin = stack.len();
     stack.extend(reads.map(|(at, _)| at));
-    stack[begin..].sort_by(|a, b| names.compare(flow, *a, *b));
+    names.sort(flow, &mut stack[begin..]);
     stack.iter_mut().for_each(|at| *at = bodies.first[*at as usize]);
     let mut met = vec![false; flow.kernels.len()];
     let mut order = Vec::new();
@@ -119,7 +120,7 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
             let kernel = &flow.kernels[at as usize];
             if names::commutes(kernel) {
                 let inputs = kernel.inputs.len().min(from.len());
-                from[..inputs].sort_by(|a, b| names.compare(flow, *a, *b));
+                names.sort(flow, &mut from[..inputs]);
             }
             stack.extend(from);
         }
@@ -138,9 +139,10 @@ fn sorted(flow: &Flow, order: &[u32], bodies: &Bodies) -> Vec<u32> {
     let order = || order.iter().copied();
     let Waits { readers, number: mut waiting, .. } =
         Waits::of(flow, order(), |from| bodies.first[from as usize]);
-    let mut queue: Vec<u32> = order().filter(|at| waiting[*at as usize] == 0).collect();
+    let queue: Vec<u32> = order().filter(|at| waiting[*at as usize] == 0).collect();
     // A variable is read one level below its handle.
-    queue.sort_by_key(|at| matches!(flow.kernels[*at as usize].effect, Effect::Read(_)));
+    let is_read = |at: &u32| matches!(flow.kernels[*at as usize].effect, Effect::Read(_));
+    let mut queue = sorted_by_key(queue, |at| is_read(at).into());
     let mut next = 0;
     while let Some(at) = queue.get(next).copied() {
         next += 1;

@@ -75,6 +75,11 @@ impl<'a> Names<'a> {
         self.scope(of_a).cmp(self.scope(of_b)).then_with(|| self.inner(flow, a).cmp(&self.inner(flow, b)))
     }
 
+    /// Puts kernels into the order of their names.
+    pub(super) fn sort(&self, flow: &Flow, kernels: &mut [u32]) {
+        kernels.sort_by(|a, b| self.compare(flow, *a, *b));
+    }
+
     /// The scopes around a kernel, each with a slash.
     fn scope(&self, kernel: &Kernel) -> impl Iterator<Item = u8> + use<'a> {
         let root = match kernel.stage {

@@ -16,6 +16,7 @@ use super::names::Names;
 use super::turns::Steps;
 use super::{Effect, Flow, Place, Wire};
 use memfit_graph::kernels::Kernel;
+use memfit_graph::order::sorted_by_key;
 use std::collections::VecDeque;
 
 /// How many orders are played.
@@ -55,12 +56,11 @@ impl<'a> Schedule<'a> {
     /// each time; without one, all of it before the batch.
     pub(super) fn order(&self, shuffle: Option<u32>) -> Vec<u32> {
         let flow = self.flow;
-        let mut first = self.first.clone();
         let is_feed = |i: &u32| matches!(flow.kernels[*i as usize].effect, Effect::Feed(_));
-        match shuffle {
-            Some(shuffle) => first.sort_by_key(|i| (!is_feed(i), mixed(*i, shuffle))),
-            None => first.sort_by_key(is_feed),
-        }
+        let first = sorted_by_key(self.first.clone(), |i| match shuffle {
+            Some(shuffle) => u64::from(!is_feed(i)) << 32 | u64::from(mixed(*i, shuffle)),
+            None => is_feed(i).into(),
+        });
         let mut pool = VecDeque::from(first);
         let mut waiting = self.waits.number.clone();
         let mut order = Vec::new();

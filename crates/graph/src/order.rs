@@ -1,20 +1,20 @@
 //! Order by a number. A sort is a lot of machine code, made anew for each type and key: here it is made once.
 
 /// The places of `keys` in ascending order of their key; equal ones stay in order.
-pub(crate) fn by_key(keys: impl Iterator<Item = u64>) -> Vec<usize> {
+pub fn by_key(keys: impl Iterator<Item = u64>) -> Vec<usize> {
     let mut keyed: Vec<(u64, usize)> = keys.zip(0..).collect();
     keyed.sort_unstable();
     keyed.into_iter().map(|(_, place)| place).collect()
 }
 
 /// The items in ascending order of a key that is found once for each; equal ones stay in order.
-pub(crate) fn sorted_by_key<T>(items: Vec<T>, key: impl FnMut(&T) -> u64) -> Vec<T> {
+pub fn sorted_by_key<T>(items: Vec<T>, key: impl FnMut(&T) -> u64) -> Vec<T> {
     let order = by_key(items.iter().map(key));
     permuted(items, order)
 }
 
 /// The items in an order that names each at most once; those that it leaves out go.
-pub(crate) fn permuted<T>(items: Vec<T>, order: Vec<usize>) -> Vec<T> {
+pub fn permuted<T>(items: Vec<T>, order: Vec<usize>) -> Vec<T> {
     let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
     order.into_iter().filter_map(|place| items.get_mut(place)?.take()).collect()
 }
