@@ -21,7 +21,9 @@ mod layer_norm;
 mod linear;
 mod mask;
 mod max_positions;
+mod merged;
 mod parameters;
+mod pool_indices;
 mod recurrent;
 mod relative_positions;
 mod rewriter;
@@ -30,6 +32,7 @@ mod rnn_cell;
 mod sdpa;
 mod softmax_dtype;
 mod split;
+mod straight_through;
 #[cfg(test)]
 mod testing;
 mod tied;
@@ -92,6 +95,7 @@ struct Pass {
 static PASSES: &[Pass] = &[
     rms_norm::PASS,
     islands::PASS,
+    pool_indices::PASS,
     aliases::PASS,
     fake_quantize::PASS,
     split::PASS,
@@ -111,6 +115,8 @@ static PASSES: &[Pass] = &[
     softmax_dtype::PASS,
     max_positions::PASS,
     full_like::PASS,
+    merged::PASS,
+    straight_through::PASS,
 ];
 
 /// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.

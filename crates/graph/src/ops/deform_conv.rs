@@ -63,7 +63,7 @@ impl Op for DeformConv {
         let call = call
             .output(y, OutDtype::Like(0), Place::New)
             .scratch(&[rows, columns], dtype)
-            .backward_scratch(&[rows, columns], OutDtype::Like(0));
+            .backward_workspace(&[rows, columns], OutDtype::Like(0));
         l.finish(call);
     }
 }

@@ -40,6 +40,30 @@ impl Op for Identity {
     }
 }
 
+/// `Tensor.detach`: the same tensor, through which no gradient flows. No file holds it: recomposition finds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Detach;
+
+impl Op for Detach {
+    fn name(&self) -> &str {
+        "Identity"
+    }
+
+    fn infer(&self, cx: &mut Infer<'_>) -> Result<(), OpError> {
+        Identity.infer(cx)
+    }
+
+    fn tensorflow(&self, l: &mut TfLowering<'_>) {
+        Identity.tensorflow(l);
+    }
+
+    fn pytorch(&self, l: &mut Lowering<'_>) {
+        let mut call = alias(l);
+        call.grads[0] = Grad::None;
+        l.finish(call);
+    }
+}
+
 /// The call that makes output 0 the same tensor as input 0.
 pub(super) fn alias(l: &Lowering<'_>) -> Call {
     Call::new("alias").input(Operand::Input(0), Grad::Pass).output(

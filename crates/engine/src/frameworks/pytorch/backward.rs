@@ -71,8 +71,10 @@ const WANT_CONTIGUOUS: &[&str] = &[
 
 /// Functions whose gradient is put into zeros of the input's shape. On fake tensors a second tensor takes the result: what is
 /// like a subclass is not written in place (FunctionsManual.cpp, `gather_backward`, `index_select_backward`,
-/// `value_selecting_reduction_backward`; TensorAdvancedIndexing.cpp, `index_backward`: `areAnyTensorSubclassLike`).
-const PUT_INTO_ZEROS: &[&str] = &["gather", "index", "index_select", "max", "min", "topk"];
+/// `value_selecting_reduction_backward`; TensorAdvancedIndexing.cpp, `index_backward`: `areAnyTensorSubclassLike`). Likewise
+/// the target is taken from the probabilities (`binary_cross_entropy_with_logits_backward`: `sub` for `sub_`).
+const PUT_INTO_ZEROS: &[&str] =
+    &["binary_cross_entropy_with_logits", "gather", "index", "index_select", "max", "min", "topk"];
 
 /// Runs backward from `loss`, leaving each leaf's gradient in [`Leaf::grad`].
 pub(super) fn run<M: Machine>(machine: &mut M, loss: TensorRef, leaves: &mut Vec<Leaf>, options: Options) {
@@ -129,28 +131,40 @@ fn is_view(nodes: &[Node], input: &NodeInput) -> bool {
 
 /// How many gradients each leaf waits for.
 fn dependencies(tape: &Tape, nodes: &[Node], roots: &[Edge], leaves: usize) -> Vec<u32> {
-    let mut reached = vec![false; nodes.len()];
     let mut remaining = vec![0; leaves];
-    for root in roots {
-        match root {
-            Edge::Node { node, .. } => reached[node.0 as usize] = true,
-            Edge::Leaf(leaf) => remaining[*leaf as usize] += 1,
-            Edge::None => {}
+    reach(tape, nodes, roots, &mut |leaf| remaining[leaf as usize] += 1);
+    remaining
+}
+
+/// Which nodes lead to the roots, and each edge to a leaf on the way.
+fn reach(tape: &Tape, nodes: &[Node], roots: &[Edge], leaf: &mut dyn FnMut(u32)) -> Vec<bool> {
+    let mut reached = vec![false; nodes.len()];
+    let mut follow = |edge: Edge, reached: &mut Vec<bool>| match edge {
+        Edge::Node { node, .. } => reached[node.0 as usize] = true,
+        Edge::Leaf(to) => leaf(to),
+        Edge::None => {}
+    };
+    roots.iter().for_each(|root| follow(*root, &mut reached));
+    for id in (0..nodes.len()).rev() {
+        if reached[id] {
+            tape.inputs[nodes[id].inputs.range()].iter().for_each(|input| follow(input.edge, &mut reached));
         }
     }
-    for id in (0..nodes.len()).rev() {
-        if !reached[id] {
-            continue;
-        }
-        for input in &tape.inputs[nodes[id].inputs.range()] {
-            match input.edge {
-                Edge::Node { node, .. } => reached[node.0 as usize] = true,
-                Edge::Leaf(leaf) => remaining[leaf as usize] += 1,
-                Edge::None => {}
+    reached
+}
+
+impl Tape {
+    /// Frees what nodes keep that do not lead to `roots`. A graph goes with the last tensor that it belongs to (the shared pointer
+    /// of `grad_fn`, c10/core/TensorImpl.h): distances whose nearest alone counts, the side of a straight-through estimator
+    /// that is detached.
+    pub(super) fn forget_unreached(&mut self, roots: &[Edge]) {
+        let reached = reach(self, &self.nodes, roots, &mut |_| {});
+        for (node, _) in self.nodes.iter_mut().zip(reached).filter(|(_, reached)| !reached) {
+            for at in std::mem::take(&mut node.saved).range() {
+                self.memory.release(self.saved[at]);
             }
         }
     }
-    remaining
 }
 
 impl<M: Machine> Backward<'_, M> {

@@ -1,7 +1,7 @@
 //! After forward: the loss over all outputs, backward, and the optimizer's step.
 
 use super::backward::{self, Leaf};
-use super::tape::TensorRef;
+use super::tape::{Edge, TensorRef};
 use super::{Runner, SavedStorage, loss, step_config};
 use crate::optimizers::{self, StepEvent};
 use crate::{Category, Loss, Phase, StorageId};
@@ -79,6 +79,8 @@ impl Runner<'_> {
         let classes = of_first.unwrap_or_default();
         let target = self.target(loss, first, classes.axis);
         let targets = vec![target; used];
+        let roots: Vec<Edge> = outputs.iter().take(used).map(|(_, t)| self.tape.tensor(*t).edge).collect();
+        self.tape.forget_unreached(&roots);
         let mut total: Option<TensorRef> = None;
         for ((_, t), target) in outputs.iter().zip(targets) {
             let one = loss::run(&mut self.tape, loss, *t, target, classes);
