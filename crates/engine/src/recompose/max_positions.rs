@@ -19,8 +19,9 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     if !matches!(reduce.kind, ReduceKind::Max | ReduceKind::Min) || reduce.with_positions {
         return false;
     }
-    let one_axis = reduce.axes.listed.as_ref().is_some_and(|axes| axes.len() == 1);
-    if !(one_axis && rw.is_legacy(id)) && !rw.output(id).is_some_and(|t| rw.is_named_after(t, "getitem")) {
+    let one_axis = rw.is_legacy(id) && reduce.axes.listed.as_ref().is_some_and(|axes| axes.len() == 1);
+    let is_named = || rw.output(id).is_some_and(|t| rw.is_named_after(t, "getitem"));
+    if !one_axis && !is_named() {
         return false;
     }
     let op = Reduce { with_positions: true, ..reduce.clone() };
