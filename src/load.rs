@@ -2,7 +2,7 @@
 
 use crate::args::{ModelArgs, SizeArgs};
 use crate::failure::Failure;
-use memfit_engine::{self as engine, Framework};
+use memfit_engine::{self as engine, Usual};
 use memfit_graph::{Binding, Graph, Problem};
 use memfit_keras::Options;
 use std::fs::File;
@@ -65,9 +65,9 @@ impl Loaded {
         Ok(Ready { file, name, format, model: made, binding, warnings: model.warnings })
     }
 
-    /// Whose rules apply where nobody says it.
-    pub(crate) fn framework(&self) -> Framework {
-        if self.format == "keras" { Framework::Tensorflow } else { Framework::Pytorch }
+    /// What applies where nobody says it.
+    pub(crate) fn usual(&self) -> Usual {
+        Usual::of(self.format, &self.model.producer)
     }
 }
 

@@ -37,7 +37,7 @@ impl Step {
         plan.framework()?;
         let mut card = gpu.card()?;
         let loaded = load::load(model)?;
-        let (mut plan, plan_warnings) = plan.plan(loaded.framework())?;
+        let (mut plan, plan_warnings) = plan.plan(loaded.usual())?;
         let second = hosts.second(&plan)?;
         hosts.first(&mut card, &mut plan)?;
         let ready = loaded.bind(&model.sizes)?;

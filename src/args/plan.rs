@@ -8,7 +8,7 @@ use super::typed;
 use crate::failure::Failure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use memfit_engine::{self as engine, Plan, optimizers};
+use memfit_engine::{self as engine, Plan, Usual, optimizers};
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training plan")]
@@ -71,7 +71,7 @@ pub(crate) struct PlanArgs {
     /// Backward runs inside of the autocast region, which keeps the casts of weights alive
     #[arg(long)]
     autocast_backward: bool,
-    /// TensorFlow: the step is compiled with XLA, which Keras 3 turns on by itself on a GPU
+    /// TensorFlow: the step is compiled with XLA, which Keras 3 turns on by itself on a GPU and Keras 2 does not
     #[arg(long, overrides_with = "no_xla")]
     xla: bool,
     /// TensorFlow: it is not
@@ -102,8 +102,8 @@ pub(crate) struct PlanArgs {
 }
 
 impl PlanArgs {
-    /// What the flags mean for a model whose framework is `usual`, with a warning for each that does nothing here.
-    pub(crate) fn plan(&self, usual: engine::Framework) -> Result<(Plan, Vec<String>), Failure> {
+    /// What the flags mean for a model to which `usual` applies, with a warning for each that does nothing here.
+    pub(crate) fn plan(&self, usual: Usual) -> Result<(Plan, Vec<String>), Failure> {
         let (plans, warnings) = self.plans(usual)?;
         let [plan] = <[Plan; 1]>::try_from(plans).map_err(|plans| {
             let message = format!("expected one precision and one optimizer, found {} plans", plans.len());
@@ -113,7 +113,7 @@ impl PlanArgs {
     }
 
     /// A plan for each precision with each optimizer, and the warnings.
-    pub(crate) fn plans(&self, usual: engine::Framework) -> Result<(Vec<Plan>, Vec<String>), Failure> {
+    pub(crate) fn plans(&self, usual: Usual) -> Result<(Vec<Plan>, Vec<String>), Failure> {
         let (mut plans, mut warnings) = (Vec::new(), Vec::new());
         for precision in &self.precision {
             for optimizer in &self.optimizer {
@@ -129,11 +129,11 @@ impl PlanArgs {
 
     fn one(
         &self,
-        usual: engine::Framework,
+        usual: Usual,
         precision: Precision,
         optimizer: &str,
     ) -> Result<(Plan, Vec<String>), Failure> {
-        let framework = self.framework()?.unwrap_or(usual);
+        let framework = self.framework()?.unwrap_or(usual.framework);
         let mut plan = Plan {
             framework,
             precision: precision.meant(),
@@ -156,7 +156,9 @@ impl PlanArgs {
             compute_capability: None,
             amd: None,
             autocast_backward: self.autocast_backward,
-            xla: framework == engine::Framework::Tensorflow && !self.no_xla && !self.run_eagerly,
+            xla: framework == engine::Framework::Tensorflow
+                && (self.xla || usual.xla && !self.no_xla)
+                && !self.run_eagerly,
             eager: framework == engine::Framework::Tensorflow && self.run_eagerly,
             grappler: true,
             loss_scale: !self.no_loss_scale,
@@ -316,7 +318,7 @@ mod tests {
 
     fn plan(flags: &str) -> Result<(Plan, Vec<String>), String> {
         let typed = Typed::try_parse_from(std::iter::once("memfit").chain(flags.split_whitespace()));
-        typed.map_err(|e| e.to_string())?.plan.plan(engine::Framework::Pytorch).map_err(|f| f.to_string())
+        typed.map_err(|e| e.to_string())?.plan.plan(Usual::default()).map_err(|f| f.to_string())
     }
 
     #[test]

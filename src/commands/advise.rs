@@ -16,7 +16,7 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
             .hint("for example --gpu rtx-3060")
     })?;
     let loaded = load::load(&args.model)?;
-    let (mut plan, mut warnings) = args.plan.plan(loaded.framework())?;
+    let (mut plan, mut warnings) = args.plan.plan(loaded.usual())?;
     let release = args.stack.apply(&mut card, &mut plan)?;
     let ready = loaded.bind(&args.model.sizes)?;
     warnings.splice(0..0, ready.notices());

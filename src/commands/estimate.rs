@@ -42,7 +42,7 @@ fn add_process(args: &EstimateArgs, life: &Life, step: &mut Step) -> Result<(), 
     let mut others = Vec::new();
     for (path, mode) in trained.chain(frozen) {
         let loaded = load::load_with(path, &args.model.sizes).map_err(Box::new)?;
-        let (own, _) = args.plan.plan(loaded.framework()).map_err(Box::new)?;
+        let (own, _) = args.plan.plan(loaded.usual()).map_err(Box::new)?;
         let other = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
         others.push((loaded.name, other, Plan { mode, ..own }));
     }

@@ -37,12 +37,12 @@ fn read(path: &Path) -> Result<Log, Failure> {
 fn with_model(log: &Log, path: &Path, args: &ExplainArgs) -> Result<Option<Beside>, Failure> {
     let loaded = load::load_with(path, &args.sizes)?;
     // Who wrote the log is who ran the model.
-    let framework = match log.failure().map(|m| m.family) {
-        Some("tensorflow") => Framework::Tensorflow,
-        Some("pytorch") => Framework::Pytorch,
-        _ => loaded.framework(),
+    let usual = match log.failure().map(|m| m.family) {
+        Some("tensorflow") => loaded.usual().with(Framework::Tensorflow),
+        Some("pytorch") => loaded.usual().with(Framework::Pytorch),
+        _ => loaded.usual(),
     };
-    let (plan, _) = args.plan.plan(framework)?;
+    let (plan, _) = args.plan.plan(usual)?;
     let mut ready = loaded.bind(&args.sizes)?;
     ready.binding.batch = Some(args.sizes.batch_size.unwrap_or(1));
     ready.model.estimate(&ready.binding, &plan).map_err(|problems| ready.failure(problems))?;

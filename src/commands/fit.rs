@@ -17,7 +17,7 @@ pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
     let cards = args.gpus.cards()?;
     let axis = Axis::parse(&args.max);
     let loaded = load::load(&args.model)?;
-    let (plans, mut warnings) = args.plan.plans(loaded.framework())?;
+    let (plans, mut warnings) = args.plan.plans(loaded.usual())?;
     let ready = loaded.bind(&args.model.sizes)?;
     let (model, binding) = (&ready.model, &ready.binding);
     let cells = search(model, binding, &plans, &cards, &axis).map_err(|problems| ready.failure(problems))?;

@@ -37,6 +37,22 @@ fn counts_and_the_framework_are_those_of_keras() {
 }
 
 #[test]
+fn keras_3_compiles_a_step_by_itself_and_keras_2_when_it_is_told_to() {
+    for (file, words, on) in [
+        ("lenet.keras", &[][..], true),
+        ("lenet.keras", &["--no-xla"], false),
+        ("k2_func_res.h5", &[], false),
+        ("k2_func_res.h5", &["--xla"], true),
+    ] {
+        let run =
+            memfit(&[&["estimate", &model(file), "-b", "8", "--framework", "tensorflow"], words].concat());
+        assert_eq!(run.code, 0, "{}", run.err);
+        let said = if on { "XLA is on" } else { "XLA is off" };
+        assert!((run.out + &run.err).contains(said), "{file} {words:?}");
+    }
+}
+
+#[test]
 fn what_a_file_does_not_say_is_asked_for_and_taken() {
     let unbuilt = model("sequential_unbuilt.keras");
     fails(&memfit(&["estimate", &unbuilt, "-b", "2"]), &["before it was built", "--input"]);

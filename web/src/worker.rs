@@ -160,7 +160,7 @@ impl Desk {
     }
 
     fn asked(&self, plan: &str) -> Result<Asked, Vec<Problem>> {
-        read_request_for(plan, self.opened()?.framework()).map_err(plain)
+        read_request_for(plan, self.opened()?.usual()).map_err(plain)
     }
 
     /// The estimate for a plan, computed unless it was the last one.
@@ -184,7 +184,7 @@ impl Desk {
     fn row(&self, plan: &str, precision: &str, gpus: &[String]) -> Result<Vec<u64>, Vec<Problem>> {
         let asked = self.asked(plan)?;
         let words = format!(r#"{{"precision": "{precision}"}}"#);
-        let precision = read_request_for(&words, asked.plan.framework).map_err(plain)?.plan.precision;
+        let precision = read_request(&words).map_err(plain)?.plan.precision;
         let cards: Vec<Card> = gpus.iter().filter_map(|gpu| Card::find(gpu).ok()).collect();
         let cells = self.cells(&asked, Plan { precision, ..asked.plan.clone() }, &cards)?;
         Ok(cells.unwrap_or_default().iter().map(|c| c.largest).collect())

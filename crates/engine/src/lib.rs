@@ -29,6 +29,7 @@ mod sizes;
 mod structure;
 mod tables;
 mod timeline;
+mod usual;
 
 use structure::Structure;
 
@@ -40,3 +41,4 @@ pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision
 pub use scenario::{Companion, Life, Scenario, Stretch};
 pub use setting::{Setting, Target};
 pub use timeline::{Category, Event, EventKind, Phase, Search, Storage, StorageId, Timeline};
+pub use usual::Usual;

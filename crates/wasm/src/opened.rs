@@ -5,7 +5,7 @@ use crate::compact::{self, Sparse};
 use crate::request::Options;
 use crate::request::{self, Asked};
 use memfit_engine::advise::{Around, advise};
-use memfit_engine::{Estimate, Framework, Model, fit};
+use memfit_engine::{Estimate, Model, Usual, fit};
 use memfit_graph::{Problem, infer};
 #[cfg(feature = "keras")]
 use memfit_keras::Options;
@@ -117,9 +117,9 @@ impl Opened {
         compact::write(&mut file, &self.structure).map_err(unreadable)
     }
 
-    /// Whose rules apply where nobody says it.
-    pub fn framework(&self) -> Framework {
-        if self.format == "keras" { Framework::Tensorflow } else { Framework::Pytorch }
+    /// What applies where nobody says it.
+    pub fn usual(&self) -> Usual {
+        Usual::of(self.format, &self.producer)
     }
 
     /// What the user should know of the file: what training has and it does not show, and what is odd about it.
@@ -147,7 +147,7 @@ impl Opened {
     /// # Errors
     /// All problems found.
     pub fn estimate_json(&self, plan: &str) -> Result<String, Vec<Problem>> {
-        Ok(json::estimate(&self.estimate(&request::read_for(plan, self.framework())?)?))
+        Ok(json::estimate(&self.estimate(&request::read_for(plan, self.usual())?)?))
     }
 
     /// The largest batch, image or sequence on each card, as `memfit fit --format json` writes it. `search` names the cards
@@ -156,7 +156,7 @@ impl Opened {
     /// # Errors
     /// All problems found.
     pub fn fit_json(&self, plan: &str, search: &str) -> Result<String, Vec<Problem>> {
-        let asked = request::read_for(plan, self.framework())?;
+        let asked = request::read_for(plan, self.usual())?;
         let search = request::read_search(search, &asked)?;
         let (model, binding) = (&self.model, &asked.binding);
         let cells = fit::matrix(model, binding, &search.plans, &search.cards, &search.axis, &mut |_, _| {})?;
@@ -175,7 +175,7 @@ impl Opened {
     /// # Errors
     /// All problems found; no card in the plan is one.
     pub fn advise_json(&self, plan: &str) -> Result<String, Vec<Problem>> {
-        let asked = request::read_for(plan, self.framework())?;
+        let asked = request::read_for(plan, self.usual())?;
         let Some(card) = &asked.card else {
             return Err(vec![Problem::new("plan", "no card is named").hint("name it in `gpu`")]);
         };

@@ -3,7 +3,7 @@
 use memfit_engine::devices::Card;
 use memfit_engine::fit::Axis;
 use memfit_engine::parallel::{Parallel, Sharding};
-use memfit_engine::{Checkpoint, Framework, Life, Loss, Mode, OptimizerImpl, Plan, Precision};
+use memfit_engine::{Checkpoint, Framework, Life, Loss, Mode, OptimizerImpl, Plan, Precision, Usual};
 use memfit_graph::{Binding, Bytes, Problem};
 #[cfg(feature = "keras")]
 use memfit_keras::{Custom, Options};
@@ -132,14 +132,14 @@ pub struct Asked {
 /// # Errors
 /// A key or a word that is not known, by name.
 pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
-    read_for(text, Plan::default().framework)
+    read_for(text, Usual::default())
 }
 
-/// The same with the framework that applies where none is said.
+/// The same with what applies where nothing is said.
 ///
 /// # Errors
 /// A key or a word that is not known, by name.
-pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>> {
+pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
     let request: Request =
         serde_json::from_str(text).map_err(|e| vec![Problem::new("plan", e.to_string())])?;
     #[cfg(feature = "keras")]
@@ -153,7 +153,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         ..Binding::default()
     };
     let d = Plan::default();
-    let framework = request.framework.map_or(framework, Into::into);
+    let framework = request.framework.map_or(usual.framework, Into::into);
     let eager = framework == Framework::Tensorflow && request.run_eagerly.unwrap_or_default();
     let (tensor, pipeline) = (request.tensor_parallel.unwrap_or(1), request.pipeline_stages.unwrap_or(1));
     let sharding = request.parallel.map_or(Sharding::Ddp, Into::into);
@@ -181,7 +181,7 @@ pub fn read_for(text: &str, framework: Framework) -> Result<Asked, Vec<Problem>>
         compute_capability: None,
         amd: None,
         autocast_backward: request.autocast_backward.unwrap_or(d.autocast_backward),
-        xla: request.xla.unwrap_or(framework == Framework::Tensorflow) && !eager,
+        xla: request.xla.unwrap_or(usual.xla && framework == Framework::Tensorflow) && !eager,
         eager,
         grappler: d.grappler,
         loss_scale: request.loss_scale.unwrap_or(d.loss_scale),
