@@ -1,6 +1,7 @@
 //! The TensorFlow kernels of an operation between layers (keras/src/backend/tensorflow/numpy.py, math.py, nn.py).
 
 use super::Operation;
+use super::contraction;
 use crate::run::Run;
 use memfit_graph::kernels::Wire;
 
@@ -184,7 +185,16 @@ impl Operation {
                         None => run.not_modelled(),
                     };
                 };
-                run.matmul(if shape.len() > 2 { "BatchMatMulV2" } else { "MatMul" }, x, other, &shape)
+                let equation = self.parameter(run.call, 0, &["subscripts", "equation"]);
+                match equation.filter(|_| class == "Einsum") {
+                    Some(equation) => {
+                        let equation = equation.as_str().unwrap_or_default().to_owned();
+                        contraction::einsum(run, &equation, x, other, &shape)
+                    }
+                    None => {
+                        run.matmul(if shape.len() > 2 { "BatchMatMulV2" } else { "MatMul" }, x, other, &shape)
+                    }
+                }
             }
             "Where" if run.tensors() == 3 => {
                 let (mask, a, b) = (run.raw(0), run.x(1), run.x(2));
