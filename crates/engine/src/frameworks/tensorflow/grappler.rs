@@ -105,8 +105,9 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
     let mut stack: Vec<u32> = kept.iter().map(|wire| wire.kernel).chain(effects).collect();
     stack.extend(roots.iter().rev());
     // What forward reads of variables must run as well, a seed among them. The optimizer's reads lead to nothing but updates.
-    let reads =
-        (0..).zip(&flow.kernels).filter(|(_, kernel)| kernel.stage == Stage::Forward && is_read(kernel));
+    let reads = (0..)
+        .zip(&flow.kernels)
+        .filter(|(_, kernel)| kernel.stage == Stage::Forward && reads_a_variable(kernel));
     let begin = stack.len();
     stack.extend(reads.map(|(at, _)| at));
     names.sort(flow, &mut stack[begin..]);
@@ -129,8 +130,8 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
     order
 }
 
-/// Whether it reads a variable, or draws numbers from a seed.
-fn is_read(kernel: &Kernel) -> bool {
+/// Whether it reads a variable, or draws numbers from a seed, which is one.
+fn reads_a_variable(kernel: &Kernel) -> bool {
     matches!(kernel.effect, Effect::Read(_)) || kernel.name.starts_with("StatelessRandom")
 }
 
@@ -141,8 +142,8 @@ fn sorted(flow: &Flow, order: &[u32], bodies: &Bodies) -> Vec<u32> {
         Waits::of(flow, order(), |from| bodies.first[from as usize]);
     let queue: Vec<u32> = order().filter(|at| waiting[*at as usize] == 0).collect();
     // A variable is read one level below its handle.
-    let is_read = |at: &u32| matches!(flow.kernels[*at as usize].effect, Effect::Read(_));
-    let mut queue = sorted_by_key(queue, |at| is_read(at).into());
+    let mut queue =
+        sorted_by_key(queue, |at| matches!(flow.kernels[*at as usize].effect, Effect::Read(_)).into());
     let mut next = 0;
     while let Some(at) = queue.get(next).copied() {
         next += 1;
