@@ -3,14 +3,13 @@
 #![cfg(feature = "wgpu")]
 #![allow(clippy::unwrap_used)]
 
-use memfit_engine::frameworks::burn::{Float, Prim, Program, program};
+mod common;
+
+use common::step;
+use memfit_engine::frameworks::burn::{Float, Program, program};
 use memfit_engine::{Framework, Model, Plan, Precision};
 use memfit_graph::{Binding, infer};
-use memfit_validate::backends::{Backend, computes, device, run};
-use memfit_validate::measure::Run;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
+use memfit_validate::backends::{Backend, computes, device};
 
 /// By how much of its norm a gradient may differ: float16 has eleven digits, of which sums over a network lose some.
 const SLACK: f64 = 0.03;
@@ -23,25 +22,8 @@ fn network(name: &str, precision: Precision) -> Program {
     let graph = model.recomposed(&plan);
     let inferred = infer(graph, &Binding { batch: Some(2), ..Binding::default() }).unwrap();
     let mut program = program(graph, &inferred, &plan).unwrap();
-    // Chance off: masks keep everything.
-    for instr in &mut program.instrs {
-        if matches!(instr.prim, Prim::Bernoulli(_)) {
-            instr.prim = Prim::Full(1.0);
-        }
-    }
+    common::keep_everything(&mut program);
     program
-}
-
-/// The loss and all gradients of a step with the same numbers in every precision.
-fn step(program: &Program) -> (f64, BTreeMap<String, Vec<f32>>) {
-    let found = RefCell::new(BTreeMap::new());
-    let see =
-        |name: &str, gradient: &[f32]| drop(found.borrow_mut().insert(name.to_owned(), gradient.to_vec()));
-    let interrupted = AtomicBool::new(false);
-    let asked = Run { program, steps: 1, interrupted: &interrupted, limit: None, gradients: Some(&see) };
-    let measured = run(Backend::Wgpu, asked, &mut |_, _| {});
-    assert_eq!(measured.ended, None);
-    (measured.losses[0], found.into_inner())
 }
 
 fn norm<'a>(elements: impl IntoIterator<Item = &'a f32>) -> f64 {
@@ -56,11 +38,11 @@ fn losses_and_gradients_in_half_precision_are_near_those_in_full() {
     }
     let mut wrong = Vec::new();
     for name in ["convolutions", "masked_attention"] {
-        let (loss, full) = step(&network(name, Precision::Fp32));
+        let (loss, full) = step(Backend::Wgpu, &network(name, Precision::Fp32)).unwrap();
         // Some gradients are zero but for rounding, so that a thousandth of all is let be.
         let least = 1e-3 * norm(full.values().flatten());
         for precision in [Precision::Fp16, Precision::MixedFp16] {
-            let (half_loss, half) = step(&network(name, precision));
+            let (half_loss, half) = step(Backend::Wgpu, &network(name, precision)).unwrap();
             if (half_loss - loss).abs() > SLACK * loss.abs() {
                 wrong.push(format!("{name} {precision:?}: loss {half_loss}, expected {loss}"));
             }

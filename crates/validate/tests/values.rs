@@ -3,18 +3,17 @@
 #![cfg(feature = "cpu")]
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use burn_backend::tensor::FloatTensor;
 use burn_ndarray::{NdArray, NdArrayDevice};
-use memfit_engine::frameworks::burn::{Fill, Prim, Program, SourceKind, program};
+use memfit_engine::frameworks::burn::{Fill, Program, SourceKind, program};
 use memfit_engine::{Loss, Mode, Model, Plan};
 use memfit_graph::{Binding, Graph, Role, infer};
-use memfit_validate::backends::{Backend, run};
-use memfit_validate::measure::Run;
+use memfit_validate::backends::Backend;
 use memfit_validate::step::{Trainer, download};
 use serde_json::Value as Json;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 
 type Processor = NdArray<f32>;
 
@@ -190,47 +189,33 @@ fn gradients(backend: Backend, kinds: &[&str]) -> Vec<String> {
                 continue;
             }
         };
-        // Chance off: masks keep everything.
-        for instr in &mut program.instrs {
-            if matches!(instr.prim, Prim::Bernoulli(_)) {
-                instr.prim = Prim::Full(1.0);
-            }
-        }
+        common::keep_everything(&mut program);
         let mut given = given(graph, &program, true);
         for source in &mut program.sources {
             if let Some(values) = given.remove(&*source.name) {
                 source.fill = Fill::Values(values.into());
             }
         }
-        let found = RefCell::new(BTreeMap::new());
-        let see = |name: &str, gradient: &[f32]| {
-            found.borrow_mut().insert(name.to_owned(), summary(gradient));
+        let (loss, found) = match common::step(backend, &program) {
+            Ok(made) => made,
+            Err(ended) => {
+                wrong.push(format!("{name}: {ended:?}"));
+                continue;
+            }
         };
-        let interrupted = AtomicBool::new(false);
-        let asked = Run {
-            program: &program,
-            steps: 1,
-            interrupted: &interrupted,
-            limit: None,
-            gradients: Some(&see),
-        };
-        let measured = run(backend, asked, &mut |_, _| {});
-        let (Some(loss), None) = (measured.losses.first(), &measured.ended) else {
-            wrong.push(format!("{name}: {:?}", measured.ended));
-            continue;
-        };
-        let found = found.into_inner();
         let want = expected["loss"].as_f64().unwrap();
-        if (*loss - want).abs() > 1e-4 * want.abs().max(1.0) {
+        if (loss - want).abs() > 1e-4 * want.abs().max(1.0) {
             wrong.push(format!("{name}: loss {loss}, expected {want}"));
         }
         for (parameter, expected) in expected["gradients"].as_object().unwrap() {
             match found.get(parameter) {
                 None => wrong.push(format!("{name}: {parameter} has no gradient")),
-                Some(found) if !agrees(*found, expected) => {
-                    wrong.push(format!("{name}: {parameter} {found:?}, expected {expected}"));
+                Some(gradient) => {
+                    let found = summary(gradient);
+                    if !agrees(found, expected) {
+                        wrong.push(format!("{name}: {parameter} {found:?}, expected {expected}"));
+                    }
                 }
-                Some(_) => {}
             }
         }
     }
