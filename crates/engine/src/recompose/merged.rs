@@ -53,9 +53,7 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
             _ => rw.insert_before(*reader, op.clone(), inputs.clone(), ty.clone()),
         };
         made = Some((module, copy));
-        let read = rw.node(*reader).inputs.iter().map(|t| if *t == Some(result) { Some(copy) } else { *t });
-        let (op, read) = (rw.node(*reader).op.clone(), read.collect());
-        rw.rewrite(*reader, op, read);
+        rw.reread(*reader, result, copy);
     }
     !again.is_empty()
 }

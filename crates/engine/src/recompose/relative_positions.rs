@@ -18,9 +18,7 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
         (None, None) => return false,
     };
     let Some(rebuilt) = rebuilt else { return false };
-    let inputs = rw.node(id).inputs.iter().map(|t| if *t == Some(folded) { Some(rebuilt) } else { *t });
-    let (op, inputs) = (rw.node(id).op.clone(), inputs.collect());
-    rw.rewrite(id, op, inputs);
+    rw.reread(id, folded, rebuilt);
     true
 }
 

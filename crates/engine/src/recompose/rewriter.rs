@@ -128,10 +128,7 @@ impl<'g> Rewriter<'g> {
 
     /// The only node that reads `t`, which it does once, if `t` is no output of the model.
     pub(super) fn sole_reader(&self, t: TensorId) -> Option<NodeId> {
-        if self.uses[t.index()] != 1 || self.is_output[t.index()] {
-            return None;
-        }
-        self.readers(t).next()
+        (self.uses[t.index()] == 1 && !self.is_output[t.index()]).then(|| self.readers(t).next()).flatten()
     }
 
     /// How many times `t` is read.
@@ -141,11 +138,7 @@ impl<'g> Rewriter<'g> {
 
     /// The operand of a two-input node that is not `t`.
     pub(super) fn other(&self, id: NodeId, t: TensorId) -> Option<TensorId> {
-        match self.node(id).inputs[..] {
-            [Some(a), Some(b)] if a == t => Some(b),
-            [Some(a), Some(b)] if b == t => Some(a),
-            _ => None,
-        }
+        self.operands(id, |x| (x == t).then_some(())).map(|(_, other)| other)
     }
 
     /// Both operands of a node of this name, in either order, such that `accepts` takes the first of the pair.
@@ -294,6 +287,13 @@ impl<'g> Rewriter<'g> {
         node.op = op;
         let old = std::mem::replace(&mut node.inputs, inputs);
         old.into_iter().flatten().for_each(|t| self.drop_use(t));
+    }
+
+    /// Lets a node read `new` in the stead of `old`.
+    pub(super) fn reread(&mut self, id: NodeId, old: TensorId, new: TensorId) {
+        let Node { op, inputs, .. } = self.node(id).clone();
+        let inputs = inputs.into_iter().map(|t| if t == Some(old) { Some(new) } else { t }).collect();
+        self.rewrite(id, op, inputs);
     }
 
     fn add_use(&mut self, t: TensorId, reader: NodeId) {

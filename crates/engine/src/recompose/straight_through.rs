@@ -22,9 +22,7 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     }
     let ty = rw.ty(difference).clone();
     let detached = rw.insert_before(id, Arc::new(Detach), vec![Some(difference)], ty);
-    let inputs = rw.node(id).inputs.iter().map(|t| if *t == Some(difference) { Some(detached) } else { *t });
-    let (op, inputs) = (rw.node(id).op.clone(), inputs.collect());
-    rw.rewrite(id, op, inputs);
+    rw.reread(id, difference, detached);
     true
 }
 
