@@ -163,7 +163,11 @@ mod tests {
 
     #[test]
     fn names_of_both_exporters_are_found_and_put_back() {
-        for (weight, bias) in [("onnx::Conv_1", "onnx::Conv_2"), ("c.weight", "c.weight_bias"), ("c.weight", "bn/batchnorm/sub:0")] {
+        for (weight, bias) in [
+            ("onnx::Conv_1", "onnx::Conv_2"),
+            ("c.weight", "c.weight_bias"),
+            ("c.weight", "bn/batchnorm/sub:0"),
+        ] {
             let (names, s) = recomposed(weight, bias, false);
             assert_eq!(names, ["Conv", "Relu"]);
             assert!(s.report.findings[0].message.contains("32 more parameters"), "{:?}", s.report);
