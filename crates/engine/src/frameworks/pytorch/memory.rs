@@ -55,6 +55,12 @@ impl Memory {
         self.push(bytes, category, label)
     }
 
+    /// Whether a kernel made it.
+    pub(super) fn is_made_by(&self, id: StorageId, kernel: &str) -> bool {
+        let storage = self.storages().get(id.0 as usize);
+        storage.is_some_and(|storage| self.labels.get(kernel) == Some(&storage.label))
+    }
+
     fn push(&mut self, bytes: Bytes, category: Category, label: u32) -> StorageId {
         let id = self.timeline.add(Storage { bytes, category, layer: self.layer, label });
         self.references.push(1);

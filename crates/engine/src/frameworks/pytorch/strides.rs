@@ -137,6 +137,31 @@ pub(super) fn expand_reduced(shape: &[u64], strides: &[u64], new: &[u64]) -> Dim
         .collect()
 }
 
+/// Whether an image's channels lie innermost, in the order of axes C, W, H, N (c10/core/MemoryFormat.h,
+/// `is_channels_last_strides_2d`: what could be either counts as row-major).
+pub(super) fn is_channels_last(shape: &[u64], strides: &[u64]) -> bool {
+    if shape.len() != 4 || strides[1] == 0 {
+        return false;
+    }
+    let mut least = 0;
+    [1, 3, 2, 0].into_iter().all(|axis| {
+        let fits = shape[axis] != 0 && strides[axis] >= least && !(axis == 0 && least == strides[1]);
+        least = times(strides[axis], shape[axis]);
+        fits
+    })
+}
+
+/// The strides of an image with its channels innermost.
+pub(super) fn channels_last(shape: &[u64]) -> Dims {
+    let mut out = Dims::from_slice(shape);
+    let mut next = 1;
+    for axis in [1, 3, 2, 0] {
+        out[axis] = next;
+        next = times(next, shape[axis].max(1));
+    }
+    out
+}
+
 /// Contiguous, or dense with the channels innermost.
 pub(super) fn is_plain(shape: &[u64], strides: &[u64]) -> bool {
     is_contiguous(shape, strides)
@@ -146,6 +171,20 @@ pub(super) fn is_plain(shape: &[u64], strides: &[u64]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_seen_as_an_image_have_their_channels_innermost() {
+        let (tokens, image) = ([2, 16, 8], [2, 8, 4, 4]);
+        let turned = [128, 1, 8]; // [N, C, H*W] after a transpose
+        let strides = view(&[tokens[0], tokens[2], tokens[1]], &turned, &image).unwrap();
+        assert!(is_channels_last(&image, &strides) && strides == channels_last(&image));
+        assert!(!is_channels_last(&image, &contiguous(&image)));
+        // One pixel, or one channel: either order, so row-major.
+        for shape in [[8, 3, 1, 1], [8, 1, 4, 4]] {
+            assert!(!is_channels_last(&shape, &contiguous(&shape)), "{shape:?}");
+        }
+        assert!(!is_channels_last(&[8, 4, 4], &[16, 1, 4]));
+    }
 
     #[test]
     fn a_view_is_free_where_the_order_of_elements_stays() {

@@ -14,6 +14,22 @@ use crate::{Category, StorageId};
 use memfit_graph::{Bytes, Call, DType, Grad, OutDtype, Place, View, elements};
 use smallvec::SmallVec;
 
+/// Functions whose result has its channels innermost where their image has (`suggest_memory_format` in aten/src/ATen/native:
+/// ConvUtils.h, cudnn/BatchNorm.cpp, group_norm.cpp, cuda/DilatedMaxPool2d.cu, cuda/AveragePool2d.cu, cuda/UpSample*.cu,
+/// PadNd.cpp), as tokens turned into an image have without a copy. `cat` asks all of its inputs (TensorShape.cpp).
+const KEEP_FORMAT: [&str; 10] = [
+    "convolution",
+    "cudnn_batch_norm",
+    "native_group_norm",
+    "max_pool2d_with_indices",
+    "avg_pool2d",
+    "upsample_nearest2d",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "constant_pad_nd",
+    "cat",
+];
+
 /// Index of a tensor on the tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TensorRef(pub(super) u32);
@@ -225,7 +241,10 @@ impl Tape {
             Tensor { storage, layout, dtype, edge: Edge::None, is_number: false }
         };
         let tensor = match &output.place {
-            Place::New => fresh(self, None),
+            Place::New => {
+                let layout = self.kept_format(function, shape, inputs);
+                fresh(self, layout)
+            }
             Place::Pointwise if self.overwrites(function, inputs, dtype) => self.alias(inputs[0], None),
             Place::Pointwise => {
                 let layout = self.pointwise_layout(shape, inputs);
@@ -261,6 +280,16 @@ impl Tape {
                 return Some(self.layouts.contiguous(shape));
             }
             View::Reshape => strides::view(old, steps, shape)?,
+            // With `batch_first`, fake tensors have a row-major result (torch/_meta_registrations.py, `_cudnn_rnn`) where the
+            // kernel's is turned (cudnn/RNN.cpp).
+            View::Permute(perm)
+                if self.kernels.is_none()
+                    && perm[..] == [1, 0, 2]
+                    && self.memory.is_made_by(self.tensor(t).storage, "_cudnn_rnn")
+                    && self.layouts.is_contiguous(layout) =>
+            {
+                return Some(self.layouts.contiguous(shape));
+            }
             View::Permute(perm) => perm.iter().map(|k| steps.get(*k).copied()).collect::<Option<Dims>>()?,
             View::Expand => strides::expand(old, steps, shape),
             View::Slice { axis, step, .. } => {
@@ -277,6 +306,25 @@ impl Tape {
             View::Alias => Dims::from_slice(steps),
         };
         (strides.len() == shape.len()).then(|| self.layouts.add(shape, &strides))
+    }
+
+    /// The layout of an image that a function makes of images with their channels innermost, where it keeps that.
+    fn kept_format(&mut self, function: &str, shape: &[u64], inputs: &[TensorRef]) -> Option<Layout> {
+        if shape.len() != 4 || !KEEP_FORMAT.contains(&function) {
+            return None;
+        }
+        let read = if function == "cat" { inputs } else { inputs.get(..1)? };
+        let is_innermost = |t: &TensorRef| {
+            let layout = self.tensor(*t).layout;
+            strides::is_channels_last(self.layouts.shape(layout), self.layouts.strides(layout))
+        };
+        // Fake tensors find no cuDNN that could convolve in bfloat16, but for depthwise filters (Convolution.cpp, `use_cudnn`).
+        let is_without = function == "convolution"
+            && self.kernels.is_none()
+            && inputs.iter().take(2).all(|t| self.tensor(*t).dtype == DType::Bfloat16)
+            && inputs.get(1).is_some_and(|w| self.shape(*w).get(1) != Some(&1));
+        let all = !is_without && read.iter().all(is_innermost);
+        all.then(|| self.layouts.add(shape, &strides::channels_last(shape)))
     }
 
     /// TensorIterator's layout: that of the first operand of the full shape, else contiguous.
