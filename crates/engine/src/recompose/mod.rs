@@ -22,6 +22,7 @@ mod linear;
 mod mask;
 mod max_positions;
 mod merged;
+mod packed_projection;
 mod parameters;
 mod pool_indices;
 mod recurrent;
@@ -101,6 +102,7 @@ static PASSES: &[Pass] = &[
     split::PASS,
     batch_statistics::PASS,
     weight_norm::PASS,
+    packed_projection::PASS,
     linear::PASS,
     gelu::PASS,
     gated::PASS,

@@ -2,11 +2,10 @@
 //!
 //! Autograd keeps nothing: `aten::permute` is a view, and so is its gradient (derivatives.yaml: `permute_backwards`).
 
+use super::calls::Traced;
 use super::fold;
 use crate::kernels::TfLowering;
-use crate::{
-    Attributes, Call, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View,
-};
+use crate::{Attributes, Infer, Lowering, Op, OpError, OpSpec, Shape};
 use std::sync::Arc;
 
 /// Axes in another order.
@@ -14,6 +13,8 @@ use std::sync::Arc;
 pub struct Transpose {
     /// Output axis `i` is input axis `perm[i]`; all axes reversed where absent.
     pub perm: Option<Vec<u64>>,
+    /// Whether `contiguous()` follows, which no file says: recomposition finds it.
+    pub copies: bool,
 }
 
 /// How Transpose is found.
@@ -21,7 +22,7 @@ pub const SPECS: &[OpSpec] = &[OpSpec {
     domain: "",
     name: "Transpose",
     since: &[1, 13, 21, 23, 24, 25],
-    build: |a: &mut Attributes, _| Ok(Arc::new(Transpose { perm: a.sizes("perm")? })),
+    build: |a: &mut Attributes, _| Ok(Arc::new(Transpose { perm: a.sizes("perm")?, copies: false })),
 }];
 
 impl Transpose {
@@ -74,8 +75,9 @@ impl Op for Transpose {
 
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let perm = self.permutation(l.shape(0).len()).unwrap_or_default();
-        let call = Call::new("permute").input(Operand::Input(0), Grad::Unview);
-        l.finish(call.output(l.out_shape(0), OutDtype::Like(0), Place::View(0, View::Permute(perm))));
+        let y = Traced::input(l, 0).permute(l, &perm);
+        let y = if self.copies { y.copy(l) } else { y };
+        y.bind(l, 0);
     }
 }
 
