@@ -71,7 +71,7 @@ impl Model {
         let own = |id: &&TensorId| {
             loss == Loss::Mse && inferred.dtype(**id).is_float() && shape(id).is_some_and(|s| s == first)
         };
-        let classes = outputs.first().map(|(id, shape)| loss::classes(graph, structure, *id, shape.len()));
+        let classes = outputs.first().map(|(id, shape)| loss::classes(graph, structure, *id, shape));
         let classes = classes.unwrap_or_default();
         let target = match (graph.inputs.iter().find(own), loss::target(loss, first, classes.axis)) {
             (Some(id), _) => Target::Input(*id),

@@ -25,8 +25,8 @@ pub(crate) struct Structure {
     pub(crate) layer_numbers: HashMap<Arc<str>, u32>,
     /// Names that keep tensors alive, in the order in which they go.
     pub(crate) names: Vec<Name>,
-    /// Whether it is a causal language model, whose loss is computed in float32.
-    pub(crate) is_causal_lm: bool,
+    /// The tokens of a causal language model, whose loss is computed in float32.
+    pub(crate) causal_vocabulary: Option<u64>,
 }
 
 /// A Python name that keeps a tensor alive until a node has run.
@@ -69,7 +69,7 @@ impl Structure {
             node_layers,
             layer_numbers: layers.numbers,
             names: pytorch::names(graph),
-            is_causal_lm: pytorch::loss::is_causal_lm(graph),
+            causal_vocabulary: pytorch::loss::causal_vocabulary(graph),
         }
     }
 }

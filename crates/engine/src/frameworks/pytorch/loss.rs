@@ -59,10 +59,12 @@ pub(crate) struct Classes {
     pub(crate) upcast: bool,
 }
 
-/// Where an output of this rank has its classes, and whether it is the logits of a causal language model, which lie on the last axis.
-pub(crate) fn classes(graph: &Graph, structure: &Structure, output: TensorId, rank: usize) -> Classes {
-    let axis = class_axis(graph, output, rank);
-    Classes { axis, upcast: axis == usual_class_axis(rank) && structure.is_causal_lm }
+/// Where an output of this shape has its classes, and whether it is the logits of a causal language model: a score for each row of
+/// its table at each position.
+pub(crate) fn classes(graph: &Graph, structure: &Structure, output: TensorId, shape: &[u64]) -> Classes {
+    let axis = class_axis(graph, output, shape.len());
+    let is_logits = |rows: u64| axis == 2 && shape.len() == 3 && shape[2] == rows;
+    Classes { axis, upcast: structure.causal_vocabulary.is_some_and(is_logits) }
 }
 
 /// The axis of a model's output on which its classes lie. A linear layer writes them last, a convolution on axis 1; models turn
@@ -109,25 +111,27 @@ pub(crate) fn target(loss: Loss, output: &[u64], class_axis: usize) -> Option<(V
     }
 }
 
-/// Whether a model is a causal language model: one embedded sequence, attended to without looking ahead. A file of a fixed length may
-/// hold nothing of the latter but a stored mask, whose values are not read. transformers
+/// How many tokens a causal language model knows, where a model is one: one embedded sequence, read without looking ahead. Either its
+/// attention is masked (a file of a fixed length may hold nothing of that but a stored mask, whose values are not read), or
+/// it has none at all and carries a state from token to token in operations of its own, as Mamba and RWKV do. transformers
 /// casts the logits of these up to float32 (loss/loss_utils.py, `ForCausalLMLoss`, 5.x), and of no others.
-pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
-    let is_embedded = |id: &TensorId| {
+pub(crate) fn causal_vocabulary(graph: &Graph) -> Option<u64> {
+    let table = |id: &TensorId| {
         let mut seen = BTreeSet::from([*id]);
         for node in &graph.nodes {
             let reads = |i: usize| node.inputs.get(i).copied().flatten().is_some_and(|t| seen.contains(&t));
             match node.op.name() {
-                "Gather" if reads(1) => return true,
+                "Gather" if reads(1) => return node.inputs[0],
                 "Reshape" | "Cast" | "Unsqueeze" | "Squeeze" if reads(0) => {
                     seen.extend(node.outputs.iter().flatten())
                 }
                 _ => {}
             }
         }
-        false
+        None
     };
-    let embedded = graph.inputs.iter().filter(|id| is_embedded(id)).count();
+    let mut tables = graph.inputs.iter().filter_map(table);
+    let (Some(table), None) = (tables.next(), tables.next()) else { return None };
     let is_signal = |id: &TensorId| {
         let declared = &graph.tensor(*id).declared;
         declared.dtype().is_some_and(|d| d.is_float()) && declared.shape().is_some_and(|s| s.rank() > 2)
@@ -136,6 +140,9 @@ pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
         let fused = n.op.downcast::<ScaledDotProductAttention>().is_some_and(|a| a.is_causal);
         fused || matches!(n.op.name(), "LessOrEqual" | "Trilu")
     });
+    // What looks at all positions at once, and the recurrent layers of PyTorch's own, which scripts train on logits as they are.
+    let mixes = ["Softmax", "ScaledDotProductAttention", "LSTM", "GRU", "RNN", "DFT"];
+    let carries_state = || !graph.nodes.iter().any(|n| mixes.contains(&n.op.name()));
     // Truth values, or zeros and ones for all heads of all samples.
     let is_stored_mask = |tensor: &Tensor| {
         let shape = tensor.declared.shape().filter(|shape| is_square(shape));
@@ -146,8 +153,9 @@ pub(crate) fn is_causal_lm(graph: &Graph) -> bool {
         });
         matches!(tensor.role, Role::Initializer | Role::Constant) && is_mask
     };
-    let looks_back = looks_back || graph.tensors.iter().any(is_stored_mask);
-    embedded == 1 && !graph.inputs.iter().any(is_signal) && looks_back
+    let looks_back = looks_back || graph.tensors.iter().any(is_stored_mask) || carries_state();
+    let is_one = looks_back && !graph.inputs.iter().any(is_signal);
+    graph.tensor(table).declared.shape().filter(|_| is_one)?.upper()?.first().copied()
 }
 
 /// Computes the loss of one output; gives the scalar.
@@ -263,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_stored_mask_over_pairs_of_positions_looks_back() {
-        let model = |mask: &[u64], dtype| {
+        let model = |mask: &[u64], dtype, attends: bool| {
             let mut graph = Graph::default();
             let mut add = |name: &str, shape: &[u64], dtype, role| {
                 graph.add_tensor(name, Type::tensor(dtype, Shape::from(shape)), role)
@@ -272,9 +280,14 @@ mod tests {
             let table = add("table", &[4000, 64], DType::Float32, Role::Initializer);
             add("mask", mask, dtype, Role::Initializer);
             graph.inputs = vec![ids];
-            graph.push("Gather", Attributes::default(), &[table, ids], "embedded").unwrap();
-            is_causal_lm(&graph)
+            let x = graph.push("Gather", Attributes::default(), &[table, ids], "embedded").unwrap();
+            if attends {
+                graph.push("Softmax", Attributes::default(), &[x], "p").unwrap();
+            }
+            causal_vocabulary(&graph) == Some(4000)
         };
+        assert!(model(&[1], DType::Float32, false) && !model(&[1], DType::Float32, true));
+        let model = |mask: &[u64], dtype| model(mask, dtype, true);
         assert!(model(&[1, 1, 96, 96], DType::Bool) && model(&[96, 96], DType::Bool));
         assert!(model(&[1, 1, 96, 96], DType::Float32) && !model(&[96, 96], DType::Float32));
         for mask in [&[1, 1, 1, 96][..], &[4, 4, 96, 96], &[1, 1]] {

@@ -74,8 +74,7 @@ impl Runner<'_> {
         // Without a label to compare with, only the first output is taken; classifier heads all are.
         let used = if loss == Loss::CrossEntropy { loss::alike(&shapes) } else { 1 };
         let first = shapes.first().map_or(&[][..], |s| s);
-        let of_first =
-            outputs.first().map(|(id, _)| loss::classes(self.graph, self.structure, *id, first.len()));
+        let of_first = outputs.first().map(|(id, _)| loss::classes(self.graph, self.structure, *id, first));
         let classes = of_first.unwrap_or_default();
         let target = self.target(loss, first, classes.axis);
         let targets = vec![target; used];
