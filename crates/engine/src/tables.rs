@@ -7,6 +7,10 @@
 //! - One number that an embedding is multiplied with: a buffer (`embed_scale`, transformers: Gemma).
 //! - A square of which the complement `1 - mask` is taken: a causal mask, a buffer
 //!   (transformers, modeling_openai.py: `w = w * b + -1e4 * (1 - b)`).
+//! - What is compared with something, as a mask is with zero (`att.masked_fill(self.tril[:T, :T] == 0, …)`): a buffer, for no
+//!   gradient comes through.
+//! - The other factor of a stored matrix: a mask of its elements, a buffer (torch/nn/utils/prune.py, `weight_mask *
+//!   weight_orig`; autoregressive layers).
 //! - Positions added to what overlapping one-dimensional convolutions made: sinusoids, which are stored as a parameter
 //!   without a gradient (transformers, modeling_whisper.py: `self.embed_positions.requires_grad_(False)`). Patches do not
 //!   overlap, and learn theirs.
@@ -91,6 +95,13 @@ impl Walk<'_> {
                     self.change(at, Stored::Parameter, Stored::Buffer);
                 }
             }
+            "Equal" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" => {
+                for compared in node.inputs.iter().flatten() {
+                    if let Some((at, _)) = self.table[compared.index()] {
+                        self.change(at, Stored::Parameter, Stored::Buffer);
+                    }
+                }
+            }
             "Linear" | "MatMul" | "Gemm" => {
                 self.unbiased[y] = input(2).is_none();
                 if self.columns(first).is_some_and(|n| n <= COORDINATES) {
@@ -104,6 +115,9 @@ impl Walk<'_> {
             }
             "Mul" => {
                 let Some(second) = input(1) else { return };
+                if let (Some((a, false)), Some((b, false))) = (self.table[x], self.table[second.index()]) {
+                    self.masked([a, b]);
+                }
                 for (number, by) in [(first, second), (second, first)] {
                     if self.embedded[by.index()] && self.elements(number) == Some(1) {
                         self.change(number.index(), Stored::Parameter, Stored::Buffer);
@@ -123,6 +137,16 @@ impl Walk<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Two stored tensors are multiplied.
+    fn masked(&mut self, factors: [usize; 2]) {
+        let [a, b] = factors.map(|at| &self.graph.tensors[at]);
+        let is_matrix = a.declared.shape().is_some_and(|s| s.rank() > 1 && s.elements() > Some(1));
+        if is_matrix && a.declared == b.declared && factors[0] != factors[1] {
+            let mask = factors[usize::from(!a.name.contains("mask"))];
+            self.change(mask, Stored::Parameter, Stored::Buffer);
         }
     }
 
@@ -245,6 +269,24 @@ mod tests {
             let one = g.add_constant("one", memfit_graph::Value::scalar(DType::Float32, one));
             g.push("Sub", Attributes::default(), &[one, mask], "y").unwrap();
             assert_eq!(kind(&g, mask), expected);
+        }
+    }
+
+    #[test]
+    fn masks_of_weights_and_of_scores_are_buffers() {
+        for (names, shape, expected) in [
+            (["fc.weight_mask", "fc.weight_orig"], [8, 4], [Stored::Buffer, Stored::Parameter]),
+            (["w1", "m1"], [8, 4], [Stored::Parameter, Stored::Buffer]),
+            (["scale", "gain"], [1, 1], [Stored::Parameter, Stored::Parameter]),
+        ] {
+            let mut g = Graph::default();
+            let [a, b] = names.map(|name| float(&mut g, name, &shape, Role::Initializer));
+            g.push("Mul", Attributes::default(), &[a, b], "y").unwrap();
+            let tril = float(&mut g, "tril", &[64, 64], Role::Initializer);
+            let zero = g.add_constant("zero", memfit_graph::Value::scalar(DType::Float32, 0.0));
+            g.push("Equal", Attributes::default(), &[tril, zero], "masked").unwrap();
+            assert_eq!([kind(&g, a), kind(&g, b)], expected);
+            assert_eq!(kind(&g, tril), Stored::Buffer);
         }
     }
 

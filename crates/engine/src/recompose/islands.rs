@@ -4,6 +4,9 @@
 //! dtype already. A Cast of an activation opens such a stretch if whatever is made of it meets another Cast before a layer
 //! with weights does, and something in between is worth the precision. Other Casts to the dtype that a tensor has are
 //! what models write to be sure (`x.to(weight.dtype)`), and nothing runs for them. Norms have casts of their own (`rms_norm`).
+//!
+//! So does a cast of a parameter: `A = -torch.exp(self.A_log.float())` makes all states of Mamba's recurrence float32, however
+//! many steps it has (transformers, models/mamba/modeling_mamba.py).
 
 use super::Pass;
 use super::rewriter::Rewriter;
@@ -14,7 +17,7 @@ use std::sync::Arc;
 
 pub(super) const PASS: Pass = Pass { name: "float32 inside of half precision", run };
 
-/// How many nodes a stretch may have.
+/// How many nodes a stretch that an activation opens may have.
 const LONGEST: usize = 48;
 
 /// Operators that models take care to run in float32.
@@ -37,10 +40,13 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
         return false;
     }
     let (Some(entry), Some(start)) = (rw.input(id, 0), rw.output(id)) else { return false };
-    if rw.graph.tensor(entry).role != Role::Intermediate || !rw.is_trained(entry) {
-        return false;
-    }
-    let Some(ends) = ends(rw, start) else { return false };
+    let role = rw.graph.tensor(entry).role;
+    let longest = match role {
+        Role::Initializer => usize::MAX,
+        Role::Intermediate if rw.is_trained(entry) => LONGEST,
+        _ => return false,
+    };
+    let Some(ends) = ends(rw, start, longest) else { return false };
     rw.rewrite(id, Arc::new(FloatIsland::Widen), vec![Some(entry)]);
     for end in ends {
         if rw.is_empty_cast(end) {
@@ -52,7 +58,7 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
 }
 
 /// The casts that close the stretch which begins with `start`; `None` where a way out of it has none.
-fn ends(rw: &Rewriter<'_>, start: TensorId) -> Option<BTreeSet<NodeId>> {
+fn ends(rw: &Rewriter<'_>, start: TensorId, longest: usize) -> Option<BTreeSet<NodeId>> {
     let (mut ends, mut seen, mut pending) = (BTreeSet::new(), BTreeSet::new(), vec![start]);
     let mut worth_it = false;
     while let Some(t) = pending.pop() {
@@ -67,7 +73,7 @@ fn ends(rw: &Rewriter<'_>, start: TensorId) -> Option<BTreeSet<NodeId>> {
                 ends.insert(reader);
                 continue;
             }
-            if seen.len() > LONGEST || rw.is_layer(reader) {
+            if seen.len() > longest || rw.is_layer(reader) {
                 return None;
             }
             worth_it |= SENSITIVE.contains(&rw.node(reader).op.name());
@@ -100,6 +106,23 @@ mod tests {
         let y = s.push("MatMul", &[p, x]);
         let names = s.recompose(y);
         assert_eq!(names, ["Linear", "Linear", "Widen", "Widen", "MatMul", "Softmax", "Restore", "MatMul"]);
+    }
+
+    #[test]
+    fn a_parameter_makes_a_recurrence_float32() {
+        let mut s = Sketch::default();
+        let x = s.input("x", &[2, 8]);
+        let a = s.weight("a", &[8]);
+        let a = s.cast(a);
+        let mut a = s.push("Exp", &[a]);
+        let x = linear(&mut s, x);
+        for _ in 0..super::LONGEST {
+            a = s.push("Mul", &[a, x]);
+        }
+        let y = s.cast(a);
+        let y = linear(&mut s, y);
+        let names = s.recompose(y);
+        assert!(names.contains(&"Widen") && names.contains(&"Restore"), "{names:?}");
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod rnn_cell;
 mod sdpa;
 mod softmax_dtype;
 mod split;
+mod squared;
 mod straight_through;
 #[cfg(test)]
 mod testing;
@@ -104,6 +105,7 @@ static PASSES: &[Pass] = &[
     weight_norm::PASS,
     packed_projection::PASS,
     linear::PASS,
+    squared::PASS,
     gelu::PASS,
     gated::PASS,
     glu::PASS,
