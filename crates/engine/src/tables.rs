@@ -277,7 +277,7 @@ mod tests {
         for (names, shape, expected) in [
             (["fc.weight_mask", "fc.weight_orig"], [8, 4], [Stored::Buffer, Stored::Parameter]),
             (["w1", "m1"], [8, 4], [Stored::Parameter, Stored::Buffer]),
-            (["scale", "gain"], [1, 1], [Stored::Parameter, Stored::Parameter]),
+            (["scale.weight", "gain.weight"], [1, 1], [Stored::Parameter, Stored::Parameter]),
         ] {
             let mut g = Graph::default();
             let [a, b] = names.map(|name| float(&mut g, name, &shape, Role::Initializer));

@@ -8,6 +8,7 @@
 mod aliases;
 mod batch_statistics;
 mod batchnorm;
+mod contiguous;
 mod dropout;
 mod fake_quantize;
 mod full_like;
@@ -22,7 +23,6 @@ mod linear;
 mod mask;
 mod max_positions;
 mod merged;
-mod packed_projection;
 mod parameters;
 mod pool_indices;
 mod recurrent;
@@ -103,7 +103,7 @@ static PASSES: &[Pass] = &[
     split::PASS,
     batch_statistics::PASS,
     weight_norm::PASS,
-    packed_projection::PASS,
+    contiguous::PASS,
     linear::PASS,
     squared::PASS,
     gelu::PASS,
