@@ -69,6 +69,11 @@ const WANT_CONTIGUOUS: &[&str] = &[
     "max_pool2d_with_indices",
 ];
 
+/// Those that make the copy inside of their kernels, which fake tensors do not run; others' formulas ask for it
+/// (derivatives.yaml: `cudnn_batch_norm`, `native_group_norm`).
+const INSIDE_OF_KERNELS: &[&str] =
+    &["convolution", "native_batch_norm", "native_layer_norm", "max_pool2d_with_indices"];
+
 /// Functions whose gradient is put into zeros of the input's shape. On fake tensors a second tensor takes the result: what is
 /// like a subclass is not written in place (FunctionsManual.cpp, `gather_backward`, `index_select_backward`,
 /// `value_selecting_reduction_backward`; TensorAdvancedIndexing.cpp, `index_backward`: `areAnyTensorSubclassLike`). Likewise
@@ -195,7 +200,10 @@ impl<M: Machine> Backward<'_, M> {
             let bytes = tape.temporaries[at];
             scratch.push(tape.memory.allocate(bytes, Category::Workspace, node.function));
         }
-        if WANT_CONTIGUOUS.contains(&node.function) && !tape.layouts.is_plain(first.layout) {
+        if WANT_CONTIGUOUS.contains(&node.function)
+            && !(as_fake_tensors && INSIDE_OF_KERNELS.contains(&node.function))
+            && !tape.layouts.is_plain(first.layout)
+        {
             scratch.push(tape.new_storage(first.layout, first.dtype, Category::Transient, "contiguous"));
         }
         if as_fake_tensors && PUT_INTO_ZEROS.contains(&node.function) {
