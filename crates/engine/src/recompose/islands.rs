@@ -6,7 +6,8 @@
 //! what models write to be sure (`x.to(weight.dtype)`), and nothing runs for them. Norms have casts of their own (`rms_norm`).
 //!
 //! So does a cast of a parameter: `A = -torch.exp(self.A_log.float())` makes all states of Mamba's recurrence float32, however
-//! many steps it has (transformers, models/mamba/modeling_mamba.py).
+//! many steps it has (transformers, models/mamba/modeling_mamba.py). A step's result is cast and the next step reads the state
+//! itself; in the file it reads the cast, which gave the same tensor to the tracer.
 
 use super::Pass;
 use super::rewriter::Rewriter;
@@ -17,8 +18,8 @@ use std::sync::Arc;
 
 pub(super) const PASS: Pass = Pass { name: "float32 inside of half precision", run };
 
-/// How many nodes a stretch that an activation opens may have.
-const LONGEST: usize = 48;
+/// How many nodes a stretch that an activation opens may have: a recurrence's, written out step by step.
+const LONGEST: usize = 4096;
 
 /// Operators that models take care to run in float32.
 const SENSITIVE: &[&str] = &[
@@ -46,10 +47,14 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
         Role::Intermediate if rw.is_trained(entry) => LONGEST,
         _ => return false,
     };
-    let Some(ends) = ends(rw, start, longest) else { return false };
+    let Some((ends, inside)) = ends(rw, start, longest) else { return false };
     rw.rewrite(id, Arc::new(FloatIsland::Widen), vec![Some(entry)]);
     for end in ends {
-        if rw.is_empty_cast(end) {
+        if let (Some(x), Some(cast)) = (rw.input(end, 0), rw.output(end)) {
+            let again: Vec<NodeId> = rw.readers(cast).filter(|n| inside.contains(n)).collect();
+            again.into_iter().for_each(|n| rw.reread(n, cast, x));
+        }
+        if !rw.is_dead(end) && rw.is_empty_cast(end) {
             let x = rw.input(end, 0);
             rw.rewrite(end, Arc::new(FloatIsland::Restore { entry }), vec![x]);
         }
@@ -57,8 +62,8 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     true
 }
 
-/// The casts that close the stretch which begins with `start`; `None` where a way out of it has none.
-fn ends(rw: &Rewriter<'_>, start: TensorId, longest: usize) -> Option<BTreeSet<NodeId>> {
+/// The casts that close the stretch which begins with `start`, and the nodes inside; `None` where a way out of it has none.
+fn ends(rw: &Rewriter<'_>, start: TensorId, longest: usize) -> Option<(BTreeSet<NodeId>, BTreeSet<NodeId>)> {
     let (mut ends, mut seen, mut pending) = (BTreeSet::new(), BTreeSet::new(), vec![start]);
     let mut worth_it = false;
     while let Some(t) = pending.pop() {
@@ -69,8 +74,11 @@ fn ends(rw: &Rewriter<'_>, start: TensorId, longest: usize) -> Option<BTreeSet<N
             if rw.is(reader, "Shape") || !seen.insert(reader) {
                 continue;
             }
-            if rw.is_empty_cast(reader) || rw.is(reader, "Restore") {
+            let restores = rw.is(reader, "Restore");
+            if restores || rw.is_empty_cast(reader) {
+                worth_it |= restores;
                 ends.insert(reader);
+                seen.remove(&reader);
                 continue;
             }
             if seen.len() > longest || rw.is_layer(reader) {
@@ -81,7 +89,7 @@ fn ends(rw: &Rewriter<'_>, start: TensorId, longest: usize) -> Option<BTreeSet<N
             pending.extend(outputs.filter(|t| rw.dtype(**t).is_float()));
         }
     }
-    (worth_it && !ends.is_empty()).then_some(ends)
+    (worth_it && !ends.is_empty()).then_some((ends, seen))
 }
 
 #[cfg(test)]
@@ -119,10 +127,16 @@ mod tests {
         for _ in 0..super::LONGEST {
             a = s.push("Mul", &[a, x]);
         }
-        let y = s.cast(a);
+        let step = s.cast(a);
+        let last = s.push("Mul", &[a, step]);
+        let last = s.cast(last);
+        let y = s.push("Add", &[step, last]);
         let y = linear(&mut s, y);
         let names = s.recompose(y);
-        assert!(names.contains(&"Widen") && names.contains(&"Restore"), "{names:?}");
+        let count = |name| names.iter().filter(|n| **n == name).count();
+        assert_eq!((count("Widen"), count("Restore")), (1, 2));
+        let square = s.graph.nodes.iter().rposition(|n| n.op.name() == "Mul").unwrap();
+        assert_eq!(s.graph.nodes[square].inputs[0], s.graph.nodes[square].inputs[1]);
     }
 
     #[test]
