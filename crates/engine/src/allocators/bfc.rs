@@ -5,8 +5,8 @@
 //! sit in a chunk almost twice its size. Without `allow_growth` one region of the whole limit is taken at first use; with
 //! it regions begin at 2 MiB and double. Regions are not joined: the default sub-allocator does not support it.
 
-use super::chunks::{Chunks, State};
-use super::free_set::{FreeSet, Key};
+use super::chunks::{Chunk, Chunks, State};
+use super::free_set::FreeSet;
 use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
 use memfit_graph::Bytes;
 
@@ -84,7 +84,9 @@ impl BfcAllocator {
 
     /// `FindChunkPtr`, without the split.
     fn find(&mut self, size: u64) -> Option<u32> {
-        self.free.take_first(size).map(Key::id)
+        let id = self.free.first(&self.chunks, size)?;
+        self.free.remove(&mut self.chunks, id);
+        Some(id)
     }
 
     /// `Extend`.
@@ -114,7 +116,7 @@ impl BfcAllocator {
             self.next_region *= 2;
         }
         let id = self.chunks.segment(region, 0, State::Free);
-        self.free.insert(self.chunks[id].key(id));
+        self.free.insert(&mut self.chunks, id);
         if !self.config.counts_touched {
             self.usage.reserved += Bytes(region);
         }
@@ -125,8 +127,9 @@ impl BfcAllocator {
 
     /// `DeallocateFreeRegions`.
     fn collect(&mut self, size: u64) -> bool {
-        let whole: Vec<Key> = self.free.iter().filter(|key| !self.chunks[key.id()].is_split()).collect();
-        let bytes: u64 = whole.iter().map(|key| key.size()).sum();
+        let whole: Vec<u32> =
+            self.free.iter(&self.chunks).filter(|id| !self.chunks[*id].is_split()).collect();
+        let bytes: u64 = whole.iter().map(|id| self.chunks[*id].size).sum();
         let room = self.config.memory_limit.0 - self.usage.reserved.0;
         if !self.config.garbage_collection
             || self.config.counts_touched
@@ -135,10 +138,10 @@ impl BfcAllocator {
         {
             return false;
         }
-        for key in whole {
-            self.free.remove(key);
-            self.chunks.remove(key.id());
-            self.usage.reserved -= Bytes(key.size());
+        for id in whole {
+            self.free.remove(&mut self.chunks, id);
+            self.chunks.remove(id);
+            self.usage.reserved -= Bytes(self.chunks[id].size);
             self.regions -= 1;
         }
         self.collections += 1;
@@ -174,10 +177,10 @@ impl Allocator for BfcAllocator {
         let chunk = self.chunks[id].size;
         if chunk >= size * 2 || chunk - size >= MAX_INTERNAL_FRAGMENTATION {
             let rest = self.chunks.split(id, size);
-            self.free.insert(self.chunks[rest].key(rest));
+            self.free.insert(&mut self.chunks, rest);
         }
         let chunk = &mut self.chunks[id];
-        (chunk.state, chunk.requested) = (State::Live, request.0);
+        (chunk.state, chunk.note) = (State::Live, request.0);
         self.usage.requested += request;
         self.usage.allocated += Bytes(chunk.size);
         if self.config.counts_touched {
@@ -190,9 +193,9 @@ impl Allocator for BfcAllocator {
         if !self.chunks.is_live(block.0) {
             return;
         }
-        let chunk = self.chunks[block.0];
-        self.usage.requested -= Bytes(chunk.requested);
-        self.usage.allocated -= Bytes(chunk.size);
+        let Chunk { note: requested, size, .. } = self.chunks[block.0];
+        self.usage.requested -= Bytes(requested);
+        self.usage.allocated -= Bytes(size);
         self.chunks.join_free(block.0, &mut self.free);
     }
 
@@ -205,7 +208,7 @@ impl Allocator for BfcAllocator {
     }
 
     fn largest_free(&self) -> Bytes {
-        Bytes(self.free.last().map_or(0, |key| key.size()))
+        Bytes(self.free.last().map_or(0, |id| self.chunks[id].size))
     }
 
     fn segment_count(&self) -> usize {

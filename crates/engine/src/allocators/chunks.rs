@@ -4,7 +4,7 @@
 //! 21 bins by size and searches the bins upward for the first that fits, each bin ordered by (size, address); bins
 //! being ranges of sizes, that is the same chunk as the first one in a single ordered set.
 
-use super::free_set::{FreeSet, Key};
+use super::free_set::FreeSet;
 use super::{Run, Segment};
 use memfit_graph::Bytes;
 use memfit_graph::order::sorted_by_key;
@@ -32,21 +32,18 @@ pub(super) struct Chunk {
     pub(super) size: u64,
     pub(super) prev: u32,
     pub(super) next: u32,
+    /// Its neighbours in a free set, and in which of the set's lists.
+    pub(super) smaller: u32,
+    pub(super) larger: u32,
+    pub(super) list: u16,
     pub(super) state: State,
     /// Which of the allocator's pools it belongs to.
     pub(super) pool: u8,
-    /// Bytes asked for, while it is live.
-    pub(super) requested: u64,
-    /// When it was last put into a free set, in the allocator's own clock.
-    pub(super) since: u64,
+    /// While it is live, the bytes asked for; while it is free, since when, in the allocator's own clock.
+    pub(super) note: u64,
 }
 
 impl Chunk {
-    /// Its place in a free set.
-    pub(super) fn key(&self, id: u32) -> Key {
-        Key::new(self.size, self.address, id)
-    }
-
     /// Whether it shares its segment.
     pub(super) fn is_split(&self) -> bool {
         self.prev != NONE || self.next != NONE
@@ -62,7 +59,7 @@ pub(super) struct Chunks {
 }
 
 /// What most steps come to.
-const USUAL: usize = 1 << 10;
+const USUAL: usize = 1 << 11;
 
 impl Default for Chunks {
     fn default() -> Chunks {
@@ -89,7 +86,8 @@ impl Chunks {
     pub(super) fn segment(&mut self, size: u64, pool: u8, state: State) -> u32 {
         let address = self.next_address;
         self.next_address += size;
-        self.insert(Chunk { address, size, prev: NONE, next: NONE, state, pool, requested: 0, since: 0 })
+        let (prev, next, smaller, larger) = (NONE, NONE, NONE, NONE);
+        self.insert(Chunk { address, size, prev, next, smaller, larger, list: 0, state, pool, note: 0 })
     }
 
     fn insert(&mut self, chunk: Chunk) -> u32 {
@@ -116,26 +114,32 @@ impl Chunks {
 
     /// Joins a chunk with the one behind it.
     pub(super) fn absorb_next(&mut self, id: u32) {
-        let next = self[id].next;
-        let absorbed = self[next];
-        self[id].size += absorbed.size;
-        self[id].next = absorbed.next;
-        if absorbed.next != NONE {
-            self[absorbed.next].prev = id;
+        let gone = self[id].next;
+        let Chunk { size, next, .. } = self[gone];
+        let chunk = &mut self[id];
+        chunk.size += size;
+        chunk.next = next;
+        if next != NONE {
+            self[next].prev = id;
         }
-        self.remove(next);
+        self.remove(gone);
     }
 
     /// Joins a chunk, which is in no free set, with neighbours of the given state; `forget` takes them out of
     /// theirs. Returns the joint chunk.
-    pub(super) fn coalesce(&mut self, mut id: u32, state: State, mut forget: impl FnMut(&Chunk, u32)) -> u32 {
+    pub(super) fn coalesce(
+        &mut self,
+        mut id: u32,
+        state: State,
+        mut forget: impl FnMut(&mut Chunks, u32),
+    ) -> u32 {
         let Chunk { prev, next, .. } = self[id];
         if next != NONE && self[next].state == state {
-            forget(&self[next], next);
+            forget(self, next);
             self.absorb_next(id);
         }
         if prev != NONE && self[prev].state == state {
-            forget(&self[prev], prev);
+            forget(self, prev);
             self.absorb_next(prev);
             id = prev;
         }
@@ -144,18 +148,9 @@ impl Chunks {
 
     /// Makes a chunk free and joins it with its free neighbours, which are in `free`. Returns the joint chunk.
     pub(super) fn join_free(&mut self, id: u32, free: &mut FreeSet) -> u32 {
-        let mut neighbour: Option<Key> = None;
-        let joint = self.coalesce(id, State::Free, |chunk, id| {
-            if let Some(other) = neighbour.replace(chunk.key(id)) {
-                free.remove(other);
-            }
-        });
+        let joint = self.coalesce(id, State::Free, |chunks, id| free.remove(chunks, id));
         self[joint].state = State::Free;
-        let key = self[joint].key(joint);
-        match neighbour.and_then(|key| free.find(key)) {
-            Some(place) => free.replace(place, key),
-            None => free.insert(key),
-        }
+        free.insert(self, joint);
         joint
     }
 

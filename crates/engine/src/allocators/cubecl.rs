@@ -61,14 +61,14 @@ impl Pool {
         self.max_slice >= size || self.page.checked_sub(size).is_some_and(|rest| rest * 5 < self.page)
     }
 
-    fn insert(&mut self, chunk: &Chunk, id: u32) {
-        self.free.insert((chunk.address, id));
-        self.sizes.insert(chunk.key(id));
+    fn insert(&mut self, chunks: &mut Chunks, id: u32) {
+        self.free.insert((chunks[id].address, id));
+        self.sizes.insert(chunks, id);
     }
 
-    fn remove(&mut self, chunk: &Chunk, id: u32) {
-        self.free.remove(&(chunk.address, id));
-        self.sizes.remove(chunk.key(id));
+    fn remove(&mut self, chunks: &mut Chunks, id: u32) {
+        self.free.remove(&(chunks[id].address, id));
+        self.sizes.remove(chunks, id);
     }
 }
 
@@ -102,12 +102,12 @@ impl CubeclPools {
 
     /// The first slice that is large enough.
     fn find(&mut self, pool: usize, size: u64) -> Option<u32> {
-        let (chunks, pool) = (&self.chunks, &mut self.pools[pool]);
-        if pool.sizes.last().is_none_or(|key| key.size() < size) {
+        let (chunks, pool) = (&mut self.chunks, &mut self.pools[pool]);
+        if pool.sizes.last().is_none_or(|id| chunks[id].size < size) {
             return None;
         }
         let &(_, id) = pool.free.iter().find(|(_, id)| chunks[*id].size >= size)?;
-        pool.remove(&chunks[id], id);
+        pool.remove(chunks, id);
         Some(id)
     }
 
@@ -150,10 +150,10 @@ impl Allocator for CubeclPools {
         let Some(id) = found else { return Err(fail(self, page, None)) };
         if self.chunks[id].size > size {
             let rest = self.chunks.split(id, size);
-            self.pools[pool].insert(&self.chunks[rest], rest);
+            self.pools[pool].insert(&mut self.chunks, rest);
         }
         let chunk = &mut self.chunks[id];
-        (chunk.state, chunk.requested) = (State::Live, request.0);
+        (chunk.state, chunk.note) = (State::Live, request.0);
         self.usage.requested += request;
         self.usage.allocated += Bytes(size);
         Ok(Block(id))
@@ -163,13 +163,13 @@ impl Allocator for CubeclPools {
         if !self.chunks.is_live(block.0) {
             return;
         }
-        let chunk = self.chunks[block.0];
-        self.usage.requested -= Bytes(chunk.requested);
-        self.usage.allocated -= Bytes(chunk.size);
-        let pool = &mut self.pools[chunk.pool as usize];
-        let joint = self.chunks.coalesce(block.0, State::Free, |c, id| pool.remove(c, id));
+        let Chunk { note: requested, size, pool, .. } = self.chunks[block.0];
+        self.usage.requested -= Bytes(requested);
+        self.usage.allocated -= Bytes(size);
+        let pool = &mut self.pools[usize::from(pool)];
+        let joint = self.chunks.coalesce(block.0, State::Free, |chunks, id| pool.remove(chunks, id));
         self.chunks[joint].state = State::Free;
-        pool.insert(&self.chunks[joint], joint);
+        pool.insert(&mut self.chunks, joint);
     }
 
     fn usage(&self) -> Usage {
@@ -181,7 +181,8 @@ impl Allocator for CubeclPools {
     }
 
     fn largest_free(&self) -> Bytes {
-        Bytes(self.pools.iter().filter_map(|pool| pool.sizes.last()).map(|key| key.size()).max().unwrap_or(0))
+        let largest = self.pools.iter().filter_map(|pool| pool.sizes.last());
+        Bytes(largest.map(|id| self.chunks[id].size).max().unwrap_or(0))
     }
 
     fn segment_count(&self) -> usize {
@@ -191,10 +192,10 @@ impl Allocator for CubeclPools {
     /// `memory_cleanup`.
     fn empty_cache(&mut self) {
         for pool in &mut self.pools {
-            let free = pool.sizes.iter().map(|key| key.id());
-            let whole: Vec<u32> = free.filter(|id| !self.chunks[*id].is_split()).collect();
+            let whole = pool.sizes.iter(&self.chunks).filter(|id| !self.chunks[*id].is_split());
+            let whole: Vec<u32> = whole.collect();
             for id in whole {
-                pool.remove(&self.chunks[id], id);
+                pool.remove(&mut self.chunks, id);
                 self.usage.reserved -= Bytes(self.chunks[id].size);
                 self.chunks.remove(id);
                 self.pages -= 1;

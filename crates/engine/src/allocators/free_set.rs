@@ -1,201 +1,189 @@
 //! An ordered set of free chunks: which is the smallest that a request fits in, the lowest of equals.
 //!
-//! Every request and every death of a tensor changes the set, so it decides how long a replay takes. Chunks are sorted in bins, one
-//! for each power of two, most of which hold a few: a change moves a part of one bin, and one word says which bins hold any.
+//! Every request and every death of a tensor changes the set, so it decides how long a replay takes. It is a segregated list with
+//! two levels (Masmano, Ripoll, Crespo, Real: TLSF, ECRTS 2004) whose lists are in order: one for each eighth of a power of two,
+//! most of which hold a chunk or two. Chunks are linked to each other where they are, so that none is moved or looked for.
 
-/// A free chunk: size, address, id, as one number that orders chunks by size, then address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(u128);
+use super::chunks::{Chunk, Chunks, NONE};
 
-/// The largest size that a key holds.
-const MOST: u64 = (1 << 48) - 1;
+/// Into how many lists a power of two is divided: two to the power of this.
+const STEPS: u32 = 3;
+/// The power of two up to which sizes share the first list.
+const LEAST: u32 = 8;
+/// Powers of two from there to the largest size.
+const POWERS: usize = 48 - LEAST as usize;
+/// Words of bits for all lists.
+const WORDS: usize = (POWERS << STEPS) / 64;
+/// All lists.
+const LISTS: usize = WORDS * 64;
 
-impl Key {
-    /// Sizes are below 2^48. Addresses are below 2^56, and those of chunks of one size differ by 256 at least.
-    pub(super) fn new(size: u64, address: u64, id: u32) -> Key {
-        debug_assert!(size <= MOST && address >> 56 == 0);
-        Key((u128::from(size) << 80) | (u128::from(address >> 8) << 32) | u128::from(id))
-    }
-
-    /// The chunk's size.
-    pub(super) fn size(self) -> u64 {
-        (self.0 >> 80) as u64
-    }
-
-    /// The chunk's number.
-    pub(super) fn id(self) -> u32 {
-        self.0 as u32
-    }
+/// The list of chunks of a size.
+fn list_of(size: u64) -> usize {
+    let size = size.max(1 << LEAST);
+    let power = size.ilog2();
+    let list = (u64::from(power - LEAST) << STEPS) + (size >> (power - STEPS) & ((1 << STEPS) - 1));
+    (list as usize).min(LISTS - 1)
 }
 
-/// One for each bit of a size.
-const BINS: usize = 48;
+/// Whether a chunk comes before another.
+fn is_before(chunk: &Chunk, other: &Chunk) -> bool {
+    chunk.size < other.size || (chunk.size == other.size && chunk.address < other.address)
+}
 
-/// The bin of chunks of a size.
-fn bin_of(size: u64) -> usize {
-    (size.min(MOST) | 1).ilog2() as usize
+/// The first and the last chunk of a list.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: u32,
+    last: u32,
 }
 
 /// Free chunks in ascending order.
 #[derive(Clone, Debug)]
 pub(super) struct FreeSet {
-    /// By the power of two that the sizes have reached.
-    bins: [Vec<Key>; BINS],
-    /// A bit for each bin that holds some.
-    held: u64,
+    lists: [Ends; LISTS],
+    /// A bit for each list that holds some.
+    held: [u64; WORDS],
 }
 
 impl Default for FreeSet {
     fn default() -> FreeSet {
-        FreeSet { bins: [const { Vec::new() }; BINS], held: 0 }
+        FreeSet { lists: [Ends { first: NONE, last: NONE }; LISTS], held: [0; WORDS] }
     }
-}
-
-/// Where a key is, until the set changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    bin: usize,
-    at: usize,
 }
 
 impl FreeSet {
-    /// Where a key is or would be.
-    fn place(&self, key: Key) -> Place {
-        let bin = bin_of(key.size());
-        Place { bin, at: self.bins[bin].partition_point(|k| *k < key) }
+    /// The first chunk of this list or a later one.
+    fn first_from(&self, list: usize) -> Option<u32> {
+        let mut word = list / 64;
+        let mut bits = self.held.get(word)? & (u64::MAX << (list % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.held.get(word)?;
+        }
+        Some(self.lists[word * 64 + bits.trailing_zeros() as usize].first)
     }
 
     /// The first chunk of at least `size` bytes.
-    pub(super) fn first(&self, size: u64) -> Option<(Place, Key)> {
-        let bin = bin_of(size);
-        let at = self.bins[bin].partition_point(|key| key.size() < size);
-        if let Some(key) = self.bins[bin].get(at) {
-            return Some((Place { bin, at }, *key));
+    pub(super) fn first(&self, chunks: &Chunks, size: u64) -> Option<u32> {
+        let list = list_of(size);
+        let mut id = self.lists[list].first;
+        while id != NONE {
+            let chunk = &chunks[id];
+            if chunk.size >= size {
+                return Some(id);
+            }
+            id = chunk.larger;
         }
-        let bin = (self.held & (u64::MAX << bin << 1)).trailing_zeros() as usize;
-        Some((Place { bin, at: 0 }, *self.bins.get(bin)?.first()?))
-    }
-
-    /// Takes the chunk at a place out.
-    pub(super) fn take(&mut self, Place { bin, at }: Place) {
-        let keys = &mut self.bins[bin];
-        if at + 1 < keys.len() {
-            keys.remove(at);
-        } else if keys.pop().is_some() && keys.is_empty() {
-            self.held &= !(1 << bin);
-        }
-    }
-
-    /// Puts another chunk in the stead of the one at a place.
-    pub(super) fn replace(&mut self, place: Place, key: Key) {
-        let Place { bin, mut at } = place;
-        if bin != bin_of(key.size()) {
-            self.take(place);
-            return self.insert(key);
-        }
-        // The others only move up or down by one, and mostly none does.
-        let keys = &mut self.bins[bin];
-        while at > 0 && key < keys[at - 1] {
-            keys[at] = keys[at - 1];
-            at -= 1;
-        }
-        while at + 1 < keys.len() && keys[at + 1] < key {
-            keys[at] = keys[at + 1];
-            at += 1;
-        }
-        keys[at] = key;
+        self.first_from(list + 1)
     }
 
     /// Adds a chunk that is not in the set.
-    pub(super) fn insert(&mut self, key: Key) {
-        let Place { bin, at } = self.place(key);
-        self.bins[bin].insert(at, key);
-        self.held |= 1 << bin;
-    }
-
-    /// Where a chunk is, if it is in the set.
-    pub(super) fn find(&self, key: Key) -> Option<Place> {
-        let place = self.place(key);
-        (self.bins[place.bin].get(place.at) == Some(&key)).then_some(place)
+    pub(super) fn insert(&mut self, chunks: &mut Chunks, id: u32) {
+        let chunk = &chunks[id];
+        let list = list_of(chunk.size);
+        let ends = &mut self.lists[list];
+        let (mut smaller, mut larger) = (ends.last, NONE);
+        // Freed in order of address, chunks of one size come at the end.
+        if smaller != NONE && !is_before(&chunks[smaller], chunk) {
+            (smaller, larger) = (NONE, ends.first);
+            while is_before(&chunks[larger], chunk) {
+                (smaller, larger) = (larger, chunks[larger].larger);
+            }
+        }
+        match smaller {
+            NONE => ends.first = id,
+            _ => chunks[smaller].larger = id,
+        }
+        match larger {
+            NONE => ends.last = id,
+            _ => chunks[larger].smaller = id,
+        }
+        let chunk = &mut chunks[id];
+        (chunk.smaller, chunk.larger, chunk.list) = (smaller, larger, list as u16);
+        self.held[list / 64] |= 1 << (list % 64);
     }
 
     /// Takes a chunk out.
-    pub(super) fn remove(&mut self, key: Key) {
-        if let Some(place) = self.find(key) {
-            self.take(place);
+    pub(super) fn remove(&mut self, chunks: &mut Chunks, id: u32) {
+        let Chunk { smaller, larger, list, .. } = chunks[id];
+        let list = usize::from(list).min(LISTS - 1);
+        let ends = &mut self.lists[list];
+        match smaller {
+            NONE => ends.first = larger,
+            _ => chunks[smaller].larger = larger,
+        }
+        match larger {
+            NONE => ends.last = smaller,
+            _ => chunks[larger].smaller = smaller,
+        }
+        if ends.first == NONE {
+            self.held[list / 64] &= !(1 << (list % 64));
         }
     }
 
-    /// Takes the first chunk of at least `size` bytes out.
-    pub(super) fn take_first(&mut self, size: u64) -> Option<Key> {
-        let (place, key) = self.first(size)?;
-        self.take(place);
-        Some(key)
-    }
-
     /// The chunks of at least `size` bytes, in ascending order.
-    pub(super) fn at_least(&self, size: u64) -> impl Iterator<Item = Key> {
-        let bins = &self.bins[bin_of(size)..];
-        bins.iter().flatten().copied().skip_while(move |key| key.size() < size)
+    pub(super) fn at_least(&self, chunks: &Chunks, size: u64) -> impl Iterator<Item = u32> {
+        std::iter::successors(self.first(chunks, size), |id| match &chunks[*id] {
+            Chunk { larger: NONE, list, .. } => self.first_from(usize::from(*list) + 1),
+            Chunk { larger, .. } => Some(*larger),
+        })
     }
 
     /// The largest chunk, the highest of equals.
-    pub(super) fn last(&self) -> Option<Key> {
-        self.bins[self.held.checked_ilog2()? as usize].last().copied()
+    pub(super) fn last(&self) -> Option<u32> {
+        let word = self.held.iter().rposition(|bits| *bits != 0)?;
+        Some(self.lists[word * 64 + self.held[word].ilog2() as usize].last)
     }
 
     /// All chunks.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Key> {
-        self.at_least(0)
+    pub(super) fn iter(&self, chunks: &Chunks) -> impl Iterator<Item = u32> {
+        self.at_least(chunks, 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::chunks::State;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn lists_are_in_order_of_size() {
+        let sizes: Vec<u64> = (0..52).flat_map(|power| (16..32).map(move |n| (n << power) >> 4)).collect();
+        assert!(sizes.is_sorted() && sizes.iter().map(|size| list_of(*size)).is_sorted());
+        assert_eq!((list_of(1), list_of(300), list_of(1 << 48)), (0, 1, LISTS - 1));
+        assert!(list_of(1 << 20) < list_of((1 << 20) + (1 << 17)));
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn agrees_with_a_tree(steps in prop::collection::vec((0..40_u64, 0..30_u64, 0..6_u8), 1..1500)) {
-            let (mut set, mut tree) = (FreeSet::default(), BTreeSet::new());
-            for (size, address, what) in steps {
-                let key = Key::new(size, address << 8, 0);
-                match what {
-                    0 => {
-                        set.remove(key);
+        fn agrees_with_a_tree(steps in prop::collection::vec((0..40_u64, any::<prop::sample::Index>(), 0..5_u8), 1..1500)) {
+            let (mut set, mut chunks) = (FreeSet::default(), Chunks::default());
+            let mut tree: BTreeSet<(u64, u64, u32)> = BTreeSet::new();
+            for (size, which, what) in steps {
+                let size = (size + 1) * (size + 1) * 100;
+                let one = (!tree.is_empty()).then(|| *which.get(&tree.iter().copied().collect::<Vec<_>>()));
+                match (what, one) {
+                    (0, Some(key)) => {
+                        set.remove(&mut chunks, key.2);
                         tree.remove(&key);
                     }
-                    1 => {
-                        let first = tree.range(Key::new(size, 0, 0)..).next().copied();
-                        prop_assert_eq!(set.at_least(size).next(), first);
-                        prop_assert_eq!(set.first(size).map(|(_, key)| key), first);
-                        prop_assert_eq!(set.take_first(size), first);
-                        first.map(|key| tree.remove(&key));
-                    }
-                    // A chunk shrinks or grows.
-                    2 | 3 => {
-                        let Some((place, old)) = set.first(address) else { continue };
-                        let new_size = if what == 2 { old.size() / 2 } else { old.size() + size };
-                        let new = Key::new(new_size, (address + 100 + size) << 8, 0);
-                        if !tree.contains(&new) {
-                            set.replace(place, new);
-                            prop_assert!(tree.remove(&old) && tree.insert(new));
-                        }
+                    (1, _) => {
+                        let first = tree.range((size, 0, 0)..).next().map(|key| key.2);
+                        prop_assert_eq!(set.first(&chunks, size), first);
+                        prop_assert_eq!(set.at_least(&chunks, size).next(), first);
                     }
                     _ => {
-                        if tree.insert(key) {
-                            set.insert(key);
-                        }
+                        let id = chunks.segment(size, 0, State::Free);
+                        set.insert(&mut chunks, id);
+                        tree.insert((size, chunks[id].address, id));
                     }
                 }
-                prop_assert!(set.iter().eq(tree.iter().copied()));
-                prop_assert_eq!(set.last(), tree.last().copied());
-                let held = (0..BINS).filter(|bin| !set.bins[*bin].is_empty()).map(|bin| 1_u64 << bin);
-                prop_assert_eq!(set.held, held.sum::<u64>());
+                prop_assert!(set.iter(&chunks).eq(tree.iter().map(|key| key.2)));
+                prop_assert_eq!(set.last(), tree.last().map(|key| key.2));
             }
         }
     }

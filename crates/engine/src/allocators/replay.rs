@@ -111,7 +111,7 @@ pub fn replay_with<A: Allocator + ?Sized>(
             && !options.state_first
             && storage.is_some_and(|s| s.category == Category::OptimizerState)
     };
-    let (mut later, mut lasts) = (Vec::new(), vec![false; timeline.storages.len()]);
+    let (mut later, mut lasts) = (Vec::with_capacity(setup), vec![false; timeline.storages.len()]);
     for (index, event) in timeline.events.iter().enumerate().take(setup) {
         if let Some(lasts) = lasts.get_mut(event.storage.0 as usize) {
             *lasts = true;
@@ -162,15 +162,20 @@ struct Run<'a> {
 impl Run<'_> {
     /// Runs events, unless something has failed.
     fn events<A: Allocator + ?Sized>(&mut self, range: Range<usize>, allocator: &mut A) {
+        if self.found.failure.is_some() {
+            return;
+        }
         for (index, event) in range.clone().zip(&self.timeline.events[range]) {
-            if self.found.failure.is_some() {
-                return;
-            }
-            let Some(slot) = self.blocks.get_mut(event.storage.0 as usize) else { continue };
+            let at = event.storage.0 as usize;
             match event.kind {
-                EventKind::Allocate => self.allocate(index, *event, allocator),
+                EventKind::Allocate => {
+                    self.allocate(index, *event, allocator);
+                    if self.found.failure.is_some() {
+                        return;
+                    }
+                }
                 EventKind::Free => {
-                    if let Some(block) = slot.take() {
+                    if let Some(block) = self.blocks.get_mut(at).and_then(Option::take) {
                         allocator.free(block);
                     }
                 }

@@ -35,8 +35,8 @@ pub struct PytorchAllocatorConfig {
     /// taken.
     pub garbage_collection_threshold: u32,
     /// Into how many steps a power of two is divided when sizes are rounded up, by the size's power of two from
-    /// 1 MiB on; 0 and 1: not at all.
-    pub roundup_power2_divisions: [u64; INTERVALS],
+    /// 1 MiB on; 0 and 1: not at all. None: none is.
+    pub roundup_power2_divisions: Option<[u64; INTERVALS]>,
     /// What the device can give to the allocator. None: no end.
     pub limit: Option<Bytes>,
     /// What `set_per_process_memory_fraction` allows. None: not set; then there is no garbage collection either.
@@ -51,7 +51,7 @@ impl Default for PytorchAllocatorConfig {
             large_segment: Bytes(LARGE_SEGMENT),
             expandable_segments: false,
             garbage_collection_threshold: 0,
-            roundup_power2_divisions: [0; INTERVALS],
+            roundup_power2_divisions: None,
             limit: None,
             allowed: None,
         }
@@ -153,16 +153,17 @@ impl PytorchAllocatorConfig {
             _ => wrong(key, value, "powers of two"),
         };
         let Some(list) = value.strip_prefix('[') else {
-            self.roundup_power2_divisions = [divisor(value)?; INTERVALS];
+            self.roundup_power2_divisions = Some([divisor(value)?; INTERVALS]);
             return Ok(());
         };
         let Some(list) = list.strip_suffix(']') else { return wrong(key, value, "a closing bracket") };
+        let divisions = self.roundup_power2_divisions.get_or_insert_default();
         let mut from = 0;
         for (i, pair) in list.split(',').enumerate() {
             let Some((bound, steps)) = pair.split_once(':') else { return wrong(key, value, "pairs") };
             let steps = divisor(steps)?;
             if bound == ">" {
-                self.roundup_power2_divisions[from..].fill(steps);
+                divisions[from..].fill(steps);
                 continue;
             }
             let at = match bound.parse::<u64>() {
@@ -171,7 +172,7 @@ impl PytorchAllocatorConfig {
             };
             // PyTorch fills from the front for the first pair only and sets single intervals after it.
             let begin = if i == 0 { 0 } else { at };
-            self.roundup_power2_divisions[begin..=at].fill(steps);
+            divisions[begin..=at].fill(steps);
             from = at + 1;
         }
         Ok(())
@@ -179,19 +180,30 @@ impl PytorchAllocatorConfig {
 
     /// `round_size`: the size of the block for a request. The request is below 2^62.
     pub(super) fn round(&self, request: u64) -> u64 {
-        let power = request.max(1).ilog2();
-        let interval = (power.saturating_sub(Bytes::MIB.ilog2()) as usize).min(INTERVALS - 1);
-        let divisions = self.roundup_power2_divisions[interval];
-        if divisions > 1 && request > MIN_BLOCK.saturating_mul(divisions) {
-            request.next_multiple_of((1 << power) >> divisions.ilog2())
-        } else {
-            request.max(1).next_multiple_of(MIN_BLOCK)
+        let request = request.max(1);
+        if let Some(by_interval) = &self.roundup_power2_divisions {
+            let power = request.ilog2();
+            let interval = (power.saturating_sub(Bytes::MIB.ilog2()) as usize).min(INTERVALS - 1);
+            let divisions = by_interval[interval];
+            if divisions > 1 && request > MIN_BLOCK.saturating_mul(divisions) {
+                return request.next_multiple_of((1 << power) >> divisions.ilog2());
+            }
         }
+        request.next_multiple_of(MIN_BLOCK)
     }
 
     /// Blocks of this size and more are not split.
     pub(super) fn max_split(&self) -> u64 {
         self.max_split_size.map_or(u64::MAX, |b| b.0)
+    }
+
+    /// Whether a free block may serve a request: those of `max_split_size` and more are kept for requests of such a size.
+    pub(super) fn suits(&self, block: u64, size: u64) -> bool {
+        match self.max_split_size {
+            None => true,
+            Some(most) if size < most.0 => block < most.0,
+            Some(_) => block < size.saturating_add(self.max_non_split_rounding.0),
+        }
     }
 
     /// `should_split`: whether a block gives a smaller request what it needs, and keeps the rest.
@@ -240,7 +252,7 @@ mod tests {
         assert_eq!(c.garbage_collection_threshold, 850_000);
         assert!(c.expandable_segments);
         // The values that PyTorch's own test of this string expects at 32, 64, 128, 256, 512, 1024 and 2048 MiB.
-        assert_eq!(c.roundup_power2_divisions[5..12], [8, 8, 2, 4, 2, 4, 1]);
+        assert_eq!(c.roundup_power2_divisions.unwrap()[5..12], [8, 8, 2, 4, 2, 4, 1]);
         for (bad, says) in [
             ("max_split_size_mb:20", "at least 21"),
             ("max_split_sise_mb:200", "no such setting"),

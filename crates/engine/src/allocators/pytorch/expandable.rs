@@ -71,9 +71,7 @@ impl PytorchAllocator {
             self.pools[pool].unmapped.insert((self.chunks[rest].address, rest));
         }
         let free = &mut self.pools[pool].free;
-        let joint = self.chunks.coalesce(id, State::Free, |c, id| {
-            free.remove(c.key(id));
-        });
+        let joint = self.chunks.coalesce(id, State::Free, |chunks, id| free.remove(chunks, id));
         self.put_free(joint);
         Some(joint)
     }
@@ -116,8 +114,8 @@ impl PytorchAllocator {
         self.driver_calls += 1;
         self.chunks[id].state = State::Unmapped;
         let unmapped = &mut self.pools[pool].unmapped;
-        let joint = self.chunks.coalesce(id, State::Unmapped, |c, id| {
-            unmapped.remove(&(c.address, id));
+        let joint = self.chunks.coalesce(id, State::Unmapped, |chunks, id| {
+            unmapped.remove(&(chunks[id].address, id));
         });
         self.pools[pool].unmapped.insert((self.chunks[joint].address, joint));
         if !self.chunks[joint].is_split() {

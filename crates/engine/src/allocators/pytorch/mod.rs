@@ -14,8 +14,8 @@ mod expandable;
 
 pub use config::{ConfigError, PytorchAllocatorConfig};
 
-use super::chunks::{Chunks, State};
-use super::free_set::{FreeSet, Key};
+use super::chunks::{Chunk, Chunks, State};
+use super::free_set::FreeSet;
 use super::{Allocator, Block, LARGEST_REQUEST, OutOfMemory, Segment, Usage};
 use config::SMALL_SIZE;
 use memfit_graph::Bytes;
@@ -70,46 +70,39 @@ impl PytorchAllocator {
     }
 
     fn forget(&mut self, id: u32) {
-        let chunk = self.chunks[id];
-        self.pools[chunk.pool as usize].free.remove(chunk.key(id));
+        self.pools[self.chunks[id].pool as usize].free.remove(&mut self.chunks, id);
     }
 
     fn put_free(&mut self, id: u32) {
         let pool = &mut self.pools[self.chunks[id].pool as usize];
         self.chunks[id].state = State::Free;
-        self.chunks[id].since = pool.searches;
-        pool.free.insert(self.chunks[id].key(id));
+        self.chunks[id].note = pool.searches;
+        pool.free.insert(&mut self.chunks, id);
     }
 
     /// `get_free_block`: a block in no pool, cut to size.
     fn find(&mut self, pool: usize, size: u64) -> Option<u32> {
         let Pool { small, free, searches, .. } = &mut self.pools[pool];
         *searches += 1;
-        let (mut place, mut key) = free.first(size)?;
+        let mut id = free.first(&self.chunks, size)?;
         if self.config.expandable_segments {
             // A block with room to grow behind it counts as large as it can grow.
-            for next in free.at_least(size).skip(1) {
-                if expandable::grown(&self.chunks, next.id()) >= expandable::grown(&self.chunks, key.id()) {
+            for next in free.at_least(&self.chunks, size).skip(1) {
+                if expandable::grown(&self.chunks, next) >= expandable::grown(&self.chunks, id) {
                     break;
                 }
-                key = next;
+                id = next;
             }
-            place = free.find(key)?;
         }
-        let (found, id) = (key.size(), key.id());
-        let max_split = self.config.max_split();
-        let limit = size.saturating_add(self.config.max_non_split_rounding.0);
-        let suits = if size >= max_split { found < limit } else { found < max_split };
-        if !suits {
+        let found = self.chunks[id].size;
+        if !self.config.suits(found, size) {
             return None;
         }
+        free.remove(&mut self.chunks, id);
         if self.config.should_split(*small, found, size) {
             let rest = self.chunks.split(id, size);
-            let chunk = &mut self.chunks[rest];
-            chunk.since = *searches;
-            free.replace(place, chunk.key(rest));
-        } else {
-            free.take(place);
+            self.chunks[rest].note = *searches;
+            free.insert(&mut self.chunks, rest);
         }
         Some(id)
     }
@@ -181,8 +174,7 @@ impl PytorchAllocator {
             return false;
         }
         let wanted = size.max(self.config.max_split());
-        let first = self.pools[pool].free.at_least(wanted).next();
-        if let Some(id) = first.map(Key::id) {
+        if let Some(id) = self.pools[pool].free.first(&self.chunks, wanted) {
             // PyTorch does not look whether it is split, and such a block hardly ever is.
             if !self.chunks[id].is_split() {
                 self.release(id);
@@ -191,9 +183,8 @@ impl PytorchAllocator {
         }
         let mut released = 0;
         while released < wanted {
-            let Some((bytes, id)) = self.pools[pool].free.last().map(|key| (key.size(), key.id())) else {
-                break;
-            };
+            let Some(id) = self.pools[pool].free.last() else { break };
+            let bytes = self.chunks[id].size;
             if bytes < self.config.max_split() || self.chunks[id].is_split() {
                 break;
             }
@@ -214,8 +205,8 @@ impl PytorchAllocator {
         }
         let now = self.pools[1].searches;
         let whole = |a: &PytorchAllocator| -> Vec<(u32, u64, u64)> {
-            let free = a.pools[1].free.iter().filter(|key| !a.chunks[key.id()].is_split());
-            free.map(|key| (key.id(), key.size(), now - a.chunks[key.id()].since)).collect()
+            let free = a.pools[1].free.iter(&a.chunks).map(|id| (id, &a.chunks[id]));
+            free.filter(|(_, chunk)| !chunk.is_split()).map(|(id, c)| (id, c.size, now - c.note)).collect()
         };
         let mut reclaimed = 0;
         loop {
@@ -235,7 +226,7 @@ impl PytorchAllocator {
     /// `release_cached_blocks`.
     fn release_all(&mut self) {
         for pool in 0..self.pools.len() {
-            let free: Vec<u32> = self.pools[pool].free.iter().map(|key| key.id()).collect();
+            let free: Vec<u32> = self.pools[pool].free.iter(&self.chunks).collect();
             for id in free {
                 if self.config.expandable_segments {
                     self.unmap(id);
@@ -264,7 +255,7 @@ impl Allocator for PytorchAllocator {
         };
         let Some(id) = found else { return Err(self.out_of_memory(request, size)) };
         let chunk = &mut self.chunks[id];
-        (chunk.state, chunk.requested) = (State::Live, request.0);
+        (chunk.state, chunk.note) = (State::Live, request.0);
         self.usage.requested += request;
         self.usage.allocated += Bytes(chunk.size);
         Ok(Block(id))
@@ -274,12 +265,12 @@ impl Allocator for PytorchAllocator {
         if !self.chunks.is_live(block.0) {
             return;
         }
-        let chunk = self.chunks[block.0];
-        self.usage.requested -= Bytes(chunk.requested);
-        self.usage.allocated -= Bytes(chunk.size);
-        let pool = &mut self.pools[chunk.pool as usize];
+        let Chunk { note: requested, size, pool, .. } = self.chunks[block.0];
+        self.usage.requested -= Bytes(requested);
+        self.usage.allocated -= Bytes(size);
+        let pool = &mut self.pools[usize::from(pool == 1)];
         let joint = self.chunks.join_free(block.0, &mut pool.free);
-        self.chunks[joint].since = pool.searches;
+        self.chunks[joint].note = pool.searches;
     }
 
     fn usage(&self) -> Usage {
@@ -294,7 +285,9 @@ impl Allocator for PytorchAllocator {
     }
 
     fn largest_free(&self) -> Bytes {
-        Bytes(self.pools.iter().filter_map(|p| p.free.last()).map(|key| key.size()).max().unwrap_or(0))
+        Bytes(
+            self.pools.iter().filter_map(|p| p.free.last()).map(|id| self.chunks[id].size).max().unwrap_or(0),
+        )
     }
 
     fn segment_count(&self) -> usize {
