@@ -12,6 +12,7 @@ pub fn times(a: u64, b: u64) -> u64 {
 }
 
 /// How many elements a tensor of these dims has, saturating.
+#[inline]
 pub fn elements(shape: &[u64]) -> u64 {
     shape.iter().fold(1, |all, dim| times(all, *dim))
 }

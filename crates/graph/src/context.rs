@@ -2,7 +2,7 @@
 
 use crate::infer::{Known, run};
 use crate::{DType, Dim, Graph, Inferred, Node, Num, OpError, Shape, TensorType, Type, Value};
-use smallvec::SmallVec;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Infer<'a> {
     before: Option<&'a Inferred>,
     depth: u32,
     fuel: &'a Cell<u64>,
-    pub(crate) outputs: SmallVec<[(Type, Option<Value>); 1]>,
+    pub(crate) outputs: Vec<(Type, Option<Value>)>,
 }
 
 impl<'a> Infer<'a> {
@@ -41,16 +41,11 @@ impl<'a> Infer<'a> {
         before: Option<&'a Inferred>,
         depth: u32,
         fuel: &'a Cell<u64>,
+        mut outputs: Vec<(Type, Option<Value>)>,
     ) -> Self {
-        Infer {
-            graph,
-            node,
-            inferred,
-            before,
-            depth,
-            fuel,
-            outputs: node.outputs.iter().map(|_| (Type::Unknown, None)).collect(),
-        }
+        outputs.clear();
+        outputs.resize_with(node.outputs.len(), Default::default);
+        Infer { graph, node, inferred, before, depth, fuel, outputs }
     }
 
     /// How many inputs the node has, omitted ones included.

@@ -45,6 +45,7 @@ impl Dim {
     }
 
     /// The number, if it is one.
+    #[inline]
     pub fn known(&self) -> Option<u64> {
         match self {
             Dim::Known(n) => Some(*n),
@@ -53,6 +54,7 @@ impl Dim {
     }
 
     /// The largest value it can have, if that is known.
+    #[inline]
     pub fn upper(&self) -> Option<u64> {
         match self {
             Dim::Known(n) => Some(*n),

@@ -106,10 +106,11 @@ pub(crate) fn run(
         inferred.values[id.index()] = value.clone();
     }
     let mut problems = Vec::new();
+    let mut outputs = Vec::new();
     for node in &graph.nodes {
-        let mut cx = Infer::new(graph, node, &inferred, before, depth, fuel);
+        let mut cx = Infer::new(graph, node, &inferred, before, depth, fuel, outputs);
         let result = node.op.infer(&mut cx);
-        let outputs = std::mem::take(&mut cx.outputs);
+        outputs = cx.outputs;
         let stays = |e: Earlier<'_>| match result {
             Ok(()) => e.stays(node, &inferred, &outputs),
             Err(_) => e.has_followed(node, &inferred),
@@ -122,7 +123,7 @@ pub(crate) fn run(
                 }
             }
             Ok(()) => {
-                for (id, (ty, value)) in node.outputs.iter().zip(outputs) {
+                for (id, (ty, value)) in node.outputs.iter().zip(outputs.drain(..)) {
                     let Some(id) = id else { continue };
                     // A declared size is the exported batch's, so it says nothing once that is replaced.
                     let declared =

@@ -144,7 +144,7 @@ pub struct Call {
     /// Inputs.
     pub inputs: SmallVec<[Operand; 5]>,
     /// Outputs, hidden ones (masks, statistics) included.
-    pub outputs: SmallVec<[Output; 1]>,
+    pub outputs: Vec<Output>,
     /// What autocast does to the inputs.
     pub autocast: Autocast,
     /// What is kept for backward.
@@ -162,11 +162,12 @@ pub struct Call {
 
 impl Call {
     /// A call without inputs or outputs, to build on.
+    #[inline]
     pub fn new(function: &'static str) -> Call {
         Call {
             function,
             inputs: SmallVec::new(),
-            outputs: SmallVec::new(),
+            outputs: Vec::new(),
             autocast: Autocast::Keep,
             saved: SmallVec::new(),
             grads: SmallVec::new(),
@@ -177,6 +178,7 @@ impl Call {
     }
 
     /// Adds an input and how its gradient is made.
+    #[inline]
     pub fn input(mut self, operand: Operand, grad: Grad) -> Call {
         self.inputs.push(operand);
         self.grads.push(grad);
@@ -184,18 +186,21 @@ impl Call {
     }
 
     /// Adds an output.
+    #[inline]
     pub fn output(mut self, shape: &[u64], dtype: OutDtype, place: Place) -> Call {
         self.outputs.push(Output { shape: Dims::from_slice(shape), dtype, place });
         self
     }
 
     /// Adds what is kept.
+    #[inline]
     pub fn saves(mut self, saved: impl IntoIterator<Item = Saved>) -> Call {
         self.saved.extend(saved);
         self
     }
 
     /// Sets what autocast does.
+    #[inline]
     pub fn autocast(mut self, autocast: Autocast) -> Call {
         self.autocast = autocast;
         self
@@ -336,6 +341,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Adds a call; the operand is its first output.
+    #[inline]
     pub fn call(&mut self, call: Call) -> Operand {
         self.calls.push(call);
         Operand::Result { call: self.calls.len() - 1, output: 0 }

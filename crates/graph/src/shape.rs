@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Dims from outermost to innermost; a scalar has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shape(SmallVec<[Dim; 6]>);
+pub struct Shape(SmallVec<[Dim; 4]>);
 
 impl Shape {
     /// A scalar's shape.
@@ -20,6 +20,7 @@ impl Shape {
     }
 
     /// The dims as a slice.
+    #[inline]
     pub fn dims(&self) -> &[Dim] {
         &self.0
     }

@@ -46,6 +46,7 @@ impl Type {
     }
 
     /// The tensor inside, dense or sparse.
+    #[inline]
     pub fn as_tensor(&self) -> Option<&TensorType> {
         match self {
             Type::Tensor(t) | Type::Sparse(t) => Some(t),
@@ -54,11 +55,13 @@ impl Type {
     }
 
     /// The shape, where it is a tensor of known rank.
+    #[inline]
     pub fn shape(&self) -> Option<&Shape> {
         self.as_tensor()?.shape.as_ref()
     }
 
     /// The dtype, where it is a tensor.
+    #[inline]
     pub fn dtype(&self) -> Option<DType> {
         self.as_tensor().map(|t| t.dtype)
     }
