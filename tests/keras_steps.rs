@@ -79,7 +79,7 @@ fn an_encoder_learns_through_the_states_that_it_gives() {
     for more in [json!({}), json!({"use_cudnn": false}), json!({"unroll": true})] {
         let model = encoder_and_decoder(4, more.clone());
         let estimate = model.estimate(&binding, &plan).unwrap();
-        let row = |name: &str| estimate.layers.iter().find(|row| row.name == name).unwrap();
+        let row = |name: &str| estimate.layers.iter().find(|row| &*row.name == name).unwrap();
         // Only what has a gradient has slots.
         assert!(["encoder", "decoder"].iter().all(|name| row(name).optimizer_bytes.0 > 0), "{more}");
         assert!(estimate.unknown.is_empty(), "{more}: {:?}", estimate.unknown);

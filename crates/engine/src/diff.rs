@@ -123,7 +123,7 @@ fn layers(old: &[LayerRow], new: &[LayerRow]) -> Vec<LayerChange> {
         match i.map(|i| &old[i]) {
             None => changes.push(change(Change::Added, &row.name, &nothing, row)),
             Some(was) if was.name != row.name => {
-                changes.push(change(Change::Renamed { from: was.name.clone() }, &row.name, was, row));
+                changes.push(change(Change::Renamed { from: was.name.to_string() }, &row.name, was, row));
             }
             Some(was) if was != row => changes.push(change(Change::Changed, &row.name, was, row)),
             Some(_) => {}

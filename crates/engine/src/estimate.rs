@@ -4,6 +4,7 @@ use crate::devices::context::ContextItem;
 use crate::{Category, Fit, Phase, Plan, Timeline};
 use memfit_graph::{Bytes, Dims};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The model in numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -103,9 +104,9 @@ impl Breakdown {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LayerRow {
     /// Module path, or the node's name where the exporter wrote none.
-    pub name: String,
+    pub name: Arc<str>,
     /// The operator type, several joined by `+`.
-    pub op: String,
+    pub op: Arc<str>,
     /// The shapes of its outputs.
     pub output_shapes: SmallVec<[Dims; 1]>,
     /// Elements of the parameters it is the first to use.

@@ -292,8 +292,8 @@ fn rows(step: &mut pytorch::Step) -> Vec<LayerRow> {
         .iter()
         .zip(std::mem::take(&mut step.layer_ops))
         .map(|(name, mut ops)| LayerRow {
-            name: String::from(&**name),
-            op: if ops.ops.len() > 1 { ops.ops.join("+") } else { ops.ops.pop().unwrap_or_default() },
+            name: name.clone(),
+            op: if ops.ops.len() > 1 { ops.ops.join("+").into() } else { ops.ops.pop().unwrap_or_default() },
             output_shapes: ops.output_shapes,
             ..LayerRow::default()
         })

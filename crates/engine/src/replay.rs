@@ -86,21 +86,18 @@ pub(crate) fn peak(timeline: &Timeline, block: u64) -> AtPeak {
     }
     let mut breakdown = Breakdown::default();
     let mut layers = vec![Breakdown::default(); timeline.layers.len()];
-    let mut largest = Vec::new();
+    // Largest first, the earliest of equals.
+    let mut largest: Vec<(Bytes, StorageId)> = Vec::with_capacity(LISTED + 1);
     for (id, storage) in (0..).map(StorageId).zip(&timeline.storages).filter(|(id, _)| alive[id.0 as usize]) {
         let (bytes, category) = (size(id), category[id.0 as usize]);
         breakdown.add(category, bytes);
         layers[storage.layer as usize].add(category, bytes);
-        if bytes > Bytes::ZERO {
-            largest.push((bytes, id));
+        let least = largest.get(LISTED - 1).map_or(Bytes::ZERO, |(least, _)| *least);
+        if bytes > least {
+            largest.insert(largest.partition_point(|(other, _)| *other >= bytes), (bytes, id));
+            largest.truncate(LISTED);
         }
     }
-    let order = |(bytes, id): &(Bytes, StorageId)| (std::cmp::Reverse(*bytes), *id);
-    if largest.len() > LISTED {
-        largest.select_nth_unstable_by_key(LISTED, order);
-        largest.truncate(LISTED);
-    }
-    largest.sort_unstable_by_key(order);
     let named = |(bytes, id): (Bytes, StorageId)| {
         let storage = &timeline.storages[id.0 as usize];
         LiveTensor {

@@ -1,12 +1,28 @@
-//! Whether every tensor of a graph has a size that can be added up.
+//! The size of every tensor of a graph, and whether they can be added up.
 
 use memfit_graph::{Bytes, DType, Graph, Inferred, Problem, TensorId, times};
 
 /// A tensor larger than this (1 PiB) is refused: sums over a step of such tensors stay far below 2^64, and no machine holds one.
 const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
 
-/// Every tensor must have a size, at least an upper bound.
-pub(crate) fn check(graph: &Graph, inferred: &Inferred) -> Result<(), Vec<Problem>> {
+/// The dims of a graph's tensors.
+pub(crate) struct Sizes {
+    /// One tensor's after the other's.
+    dims: Vec<u64>,
+    /// By tensor, where its own are.
+    places: Vec<Option<(u32, u32)>>,
+}
+
+impl Sizes {
+    /// The dims of a tensor, bounds from above where they are open; `None` where there is none.
+    pub(crate) fn of(&self, id: TensorId) -> Option<&[u64]> {
+        let (start, end) = self.places[id.index()]?;
+        Some(&self.dims[start as usize..end as usize])
+    }
+}
+
+/// Gives the size of every tensor. Each must have one, at least an upper bound.
+pub(crate) fn of(graph: &Graph, inferred: &Inferred) -> Result<Sizes, Vec<Problem>> {
     let unknown = |id: &TensorId| {
         let shape = inferred.shape(*id)?;
         shape.upper().is_none().then_some((*id, shape))
@@ -27,22 +43,37 @@ pub(crate) fn check(graph: &Graph, inferred: &Inferred) -> Result<(), Vec<Proble
             )
         })
         .collect();
-    if problems.is_empty() { check_range(graph, inferred) } else { Err(problems) }
+    if problems.is_empty() { in_range(graph, inferred) } else { Err(problems) }
 }
 
 /// No tensor is so large that sums of sizes could leave 64 bits.
-fn check_range(graph: &Graph, inferred: &Inferred) -> Result<(), Vec<Problem>> {
-    let too_large = |(tensor, ty): &(&memfit_graph::Tensor, &memfit_graph::Type)| {
-        let shape = ty.shape()?;
-        let elements = shape.dims().iter().try_fold(1_u64, |n, d| Some(times(n, d.upper()?)))?;
-        let bytes = ty.dtype().unwrap_or(DType::Float32).size_of(elements);
-        if bytes <= LARGEST_TENSOR {
-            return None;
+fn in_range(graph: &Graph, inferred: &Inferred) -> Result<Sizes, Vec<Problem>> {
+    let tensors = graph.tensors.len();
+    let mut sizes = Sizes { dims: Vec::with_capacity(4 * tensors), places: Vec::with_capacity(tensors) };
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    for (tensor, ty) in graph.tensors.iter().zip(&inferred.types) {
+        let start = sizes.dims.len();
+        let mut elements = Some(1_u64).filter(|_| ty.shape().is_some());
+        for dim in ty.shape().map_or(&[][..], |shape| shape.dims()) {
+            let Some(dim) = dim.upper() else {
+                elements = None;
+                break;
+            };
+            sizes.dims.push(dim);
+            elements = elements.map(|all| times(all, dim));
         }
-        let dims: Vec<String> = shape.upper()?.iter().map(u64::to_string).collect();
-        let message = format!("expected at most 1 PiB, found a shape of {}", dims.join("x"));
-        Some(Problem::new(&*tensor.name, message).hint("give a smaller batch or smaller inputs"))
-    };
-    let mut tensors = graph.tensors.iter().zip(&inferred.types);
-    tensors.find_map(|t| too_large(&t)).map_or(Ok(()), |problem| Err(vec![problem]))
+        let Some(elements) = elements else {
+            sizes.dims.truncate(start);
+            sizes.places.push(None);
+            continue;
+        };
+        if ty.dtype().unwrap_or(DType::Float32).size_of(elements) > LARGEST_TENSOR {
+            let dims: Vec<String> = sizes.dims[start..].iter().map(u64::to_string).collect();
+            let message = format!("expected at most 1 PiB, found a shape of {}", dims.join("x"));
+            let hint = "give a smaller batch or smaller inputs";
+            return Err(vec![Problem::new(&*tensor.name, message).hint(hint)]);
+        }
+        sizes.places.push(Some((number(start), number(sizes.dims.len()))));
+    }
+    Ok(sizes)
 }

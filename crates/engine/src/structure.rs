@@ -1,6 +1,6 @@
 //! What of a graph does not depend on sizes or on a plan: found once when a model is made ready, and read by each estimate.
 
-use crate::frameworks::pytorch;
+use crate::frameworks::pytorch::{self, Layout, Layouts};
 use crate::host::Reads;
 use crate::parameters::{self, Stored};
 use memfit_graph::{Graph, TensorId};
@@ -15,10 +15,16 @@ pub(crate) struct Structure {
     pub(crate) first_use: Vec<Option<u32>>,
     /// By tensor, what it is where it is stored, as far as use and name tell.
     pub(crate) kinds: Vec<Option<Stored>>,
+    /// Row-major layouts of what is stored.
+    pub(crate) layouts: Layouts,
+    /// By tensor, which of them it has.
+    pub(crate) stored: Vec<Option<Layout>>,
     /// By node, how it reads its inputs.
     pub(crate) reads: Vec<Reads>,
     /// Layers in forward order, after the one of the inputs.
     pub(crate) layers: Vec<Arc<str>>,
+    /// By node, what its operator is called.
+    pub(crate) ops: Vec<Arc<str>>,
     /// By node, the layer it belongs to.
     pub(crate) node_layers: Vec<u32>,
     /// The number of each layer.
@@ -57,15 +63,25 @@ impl Structure {
         for output in &graph.outputs {
             uses[output.index()] += 1;
         }
+        let mut ops: HashMap<&str, Arc<str>> = HashMap::new();
+        let mut op = |name| ops.entry(name).or_insert_with(|| name.into()).clone();
         let mut layers = Layers::default();
         layers.number(&"(inputs)".into());
         let node_layers = graph.nodes.iter().map(|node| layers.number(node.path())).collect();
+        let kinds = parameters::by_use(graph);
+        let mut layouts = Layouts::default();
+        let stored = graph.tensors.iter().zip(&kinds).map(|(tensor, kind)| {
+            kind.and_then(|_| Some(layouts.contiguous(&tensor.declared.shape()?.upper()?)))
+        });
         Structure {
             uses,
             first_use,
-            kinds: parameters::by_use(graph),
+            stored: stored.collect(),
+            layouts,
+            kinds,
             reads: graph.nodes.iter().map(Reads::of).collect(),
             layers: layers.names,
+            ops: graph.nodes.iter().map(|node| op(node.op.name())).collect(),
             node_layers,
             layer_numbers: layers.numbers,
             names: pytorch::names(graph),

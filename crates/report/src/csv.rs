@@ -29,8 +29,8 @@ pub fn estimate(e: &Estimate) -> String {
         let shape = |dims: &Dims| dims.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
         let shapes: Vec<String> = row.output_shapes.iter().map(shape).collect();
         record(&[
-            row.name.clone(),
-            row.op.clone(),
+            row.name.to_string(),
+            row.op.to_string(),
             shapes.join(" "),
             row.parameters.to_string(),
             row.parameter_bytes.0.to_string(),

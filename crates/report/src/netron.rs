@@ -17,7 +17,7 @@ pub fn attachment(e: &Estimate, graph: &Graph) -> String {
     for node in &graph.nodes {
         let layer = [&*node.scope, &*node.name].into_iter().find_map(|name| rows.get(name));
         let (Some(row), false) = (layer, node.name.is_empty() || node.name.contains('\n')) else { continue };
-        metadata.push(json!({"kind": "node", "target": &*node.name, "name": "layer", "value": row.name}));
+        metadata.push(json!({"kind": "node", "target": &*node.name, "name": "layer", "value": &*row.name}));
         if told.insert(&*row.name) {
             let numbers = [
                 ("parameters", row.parameters),

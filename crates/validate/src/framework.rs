@@ -105,7 +105,8 @@ pub fn fill(record: &mut Record, report: &Report, estimate: &Estimate, device: O
     }
     if !report.saved.is_empty() {
         record.layers_are = "saved".into();
-        let of_layer = |name: &str| estimate.layers.iter().find(|l| l.name == name).map(|l| l.saved_bytes.0);
+        let of_layer =
+            |name: &str| estimate.layers.iter().find(|l| &*l.name == name).map(|l| l.saved_bytes.0);
         record.layers = report
             .saved
             .iter()

@@ -116,8 +116,8 @@ fn phase(phase: Phase) -> u8 {
 
 pub(super) fn details(e: &Estimate) -> Details {
     let layers = e.layers.iter().map(|l| Layer {
-        name: l.name.clone(),
-        op: l.op.clone(),
+        name: l.name.to_string(),
+        op: l.op.to_string(),
         shape: l.output_shapes.first().map(|s| joined(s)).unwrap_or_default(),
         parameters: l.parameters,
         saved: l.saved_bytes.0,

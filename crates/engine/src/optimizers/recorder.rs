@@ -18,7 +18,9 @@ pub struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     /// Nothing happened yet.
     pub fn new(params: &'a [Parameter]) -> Recorder<'a> {
-        Recorder { params, events: Vec::new(), references: Vec::new(), variables: Vec::new() }
+        // As many temporaries as parameters is what most implementations come to.
+        let (events, references) = (Vec::with_capacity(2 * params.len()), Vec::with_capacity(params.len()));
+        Recorder { params, events, references, variables: Vec::new() }
     }
 
     /// The parameter at `index`.

@@ -176,7 +176,7 @@ pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<pyt
 /// A program's step on a backend.
 fn step(program: &Program, backend: Backend) -> pytorch::Step {
     let simulated = simulate(program, backend);
-    let mut layer_ops = vec![pytorch::LayerOps::default(); program.layers.len()];
+    let mut layer_ops = pytorch::LayerOps::of(program.layers.len());
     for instr in &program.instrs {
         let ops = &mut layer_ops[instr.layer as usize];
         let name = format!("{:?}", instr.prim);
@@ -186,9 +186,7 @@ fn step(program: &Program, backend: Backend) -> pytorch::Step {
             Prim::Binary(function) => format!("{function:?}"),
             _ => name,
         };
-        if !ops.ops.contains(&name) {
-            ops.ops.push(name);
-        }
+        ops.ran(&name.into());
         let shape = program.ty(instr.output).shape.iter().map(|d| *d as u64).collect();
         ops.output_shapes = smallvec![shape];
     }

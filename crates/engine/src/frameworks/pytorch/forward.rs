@@ -1,7 +1,6 @@
 //! Forward: one graph operator after the other, each as the ATen calls it lists.
 
 use super::Runner;
-use super::strides::{self, Dims};
 use super::tape::TensorRef;
 use crate::Mode;
 use memfit_graph::ops::float_island::FloatIsland;
@@ -28,9 +27,8 @@ impl Runner<'_> {
 
     /// Runs some nodes, and lets go of the names that go with them.
     pub(super) fn nodes(&mut self, range: std::ops::Range<usize>) {
-        let graph = self.graph;
         for i in range {
-            self.node(&graph.nodes[i], self.structure.node_layers[i]);
+            self.node(i);
             // A segment that runs again finds none: they went when it ran first.
             while let Some(name) = self.names.get(self.names_gone).filter(|name| name.until as usize == i) {
                 self.names_gone += 1;
@@ -40,21 +38,18 @@ impl Runner<'_> {
     }
 
     /// Runs one operator.
-    fn node(&mut self, node: &Node, layer: u32) {
+    fn node(&mut self, index: usize) {
+        let (node, layer) = (&self.graph.nodes[index], self.structure.node_layers[index]);
         self.tape.memory.layer = layer;
         if !node.outputs.is_empty() && node.outputs.iter().flatten().all(|id| self.host[id.index()]) {
             return self.release_inputs(node);
         }
         let refs: SmallVec<[Option<TensorRef>; 6]> =
             node.inputs.iter().map(|id| id.and_then(|id| self.value(id))).collect();
-        let upper = |id: TensorId| strides::upper(self.inferred.shape(id)?);
-        let shapes: SmallVec<[Option<Dims>; 3]> = node.outputs.iter().map(|id| id.and_then(upper)).collect();
         let row = &mut self.layer_ops[layer as usize];
-        if !row.ops.iter().any(|op| op == node.op.name()) {
-            row.ops.push(node.op.name().to_owned());
-        }
-        if let Some(Some(shape)) = shapes.first() {
-            row.output_shapes = smallvec![SmallVec::from_slice(shape)];
+        row.ran(&self.structure.ops[index]);
+        if let Some(shape) = node.outputs.first().and_then(|id| self.sizes.of((*id)?)) {
+            row.output_shapes = smallvec![shape.into()];
         }
         if let (Some(FloatIsland::Widen), Some(id), Some(Some(t))) =
             (node.op.downcast(), node.inputs.first().copied().flatten(), refs.first())
@@ -62,7 +57,7 @@ impl Runner<'_> {
             self.dtypes.insert(id, self.tape.tensor(*t).dtype);
         }
         let lists = std::mem::take(&mut self.lists);
-        let (calls, bound, modelled) = self.lower(node, &refs, &shapes, lists);
+        let (calls, bound, modelled) = self.lower(node, &refs, lists);
         if !modelled && !self.unknown.iter().any(|n| n == node.op.name()) {
             self.unknown.push(node.op.name().to_owned());
         }
@@ -77,9 +72,9 @@ impl Runner<'_> {
     /// The tensor of a graph value; a host value becomes a number where a call wants it as a tensor.
     fn value(&mut self, id: TensorId) -> Option<TensorRef> {
         if self.values[id.index()].is_none() {
-            let shape = self.inferred.shape(id).and_then(|s| s.upper()).unwrap_or_default();
+            let shape = self.sizes.of(id).unwrap_or_default();
             let dtype = self.inferred.dtype(id);
-            let t = self.tape.new_number(&shape, dtype);
+            let t = self.tape.new_number(shape, dtype);
             self.values[id.index()] = Some(t);
         }
         self.values[id.index()]
@@ -90,7 +85,6 @@ impl Runner<'_> {
         &self,
         node: &Node,
         refs: &[Option<TensorRef>],
-        shapes: &[Option<Dims>],
         lists: (Vec<Call>, Vec<(usize, Operand)>),
     ) -> (Vec<Call>, Vec<(usize, Operand)>, bool) {
         let states: SmallVec<[Option<TensorState<'_>>; 6]> = refs
@@ -113,12 +107,12 @@ impl Runner<'_> {
             Some(FloatIsland::Restore { entry }) => self.dtypes.get(entry).copied(),
             _ => None,
         };
-        let outputs: SmallVec<[Option<OutState<'_>>; 3]> = shapes
+        let outputs: SmallVec<[Option<OutState<'_>>; 3]> = node
+            .outputs
             .iter()
-            .zip(&node.outputs)
-            .map(|(shape, id)| {
+            .map(|id| {
                 let dtype = restored.unwrap_or(self.plan.precision.applied_to(self.inferred.dtype((*id)?)));
-                Some(OutState { shape: shape.as_deref()?, dtype })
+                Some(OutState { shape: self.sizes.of((*id)?)?, dtype })
             })
             .collect();
         let mut lowering =

@@ -8,7 +8,7 @@ use memfit_graph::{elements, times};
 
 /// The number of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout(u32);
+pub(crate) struct Layout(u32);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -25,8 +25,8 @@ struct Entry {
 const LARGEST: u64 = 1 << 60;
 
 /// All layouts of a step.
-#[derive(Debug, Default)]
-pub(super) struct Layouts {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layouts {
     numbers: Vec<u64>,
     entries: Vec<Entry>,
 }
@@ -63,7 +63,7 @@ impl Layouts {
     }
 
     /// A shape in row-major order.
-    pub(super) fn contiguous(&mut self, shape: &[u64]) -> Layout {
+    pub(crate) fn contiguous(&mut self, shape: &[u64]) -> Layout {
         let elements = elements(shape);
         let layout = self.push(shape, shape, elements, is_plain_size(elements));
         let strides = self.numbers.len() - shape.len();

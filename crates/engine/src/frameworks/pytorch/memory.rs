@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// How many labels are found without a comparison of texts.
 const RECENT: usize = 64;
 
+/// At most so many layers are none of the graph's: the loss, the optimizer.
+pub(super) const OWN_LAYERS: usize = 8;
+
 /// Reference-counted storages; the timeline grows as they come and go.
 pub(super) struct Memory {
     timeline: Timeline,
@@ -38,9 +41,9 @@ impl Default for Memory {
 impl Memory {
     /// Makes room for what so many operators usually allocate.
     pub(super) fn reserve(&mut self, operators: usize) {
-        self.timeline.events.reserve(operators.saturating_mul(12));
-        self.timeline.storages.reserve(operators.saturating_mul(8));
-        self.references.reserve(operators.saturating_mul(8));
+        self.timeline.events.reserve(operators.saturating_mul(16));
+        self.timeline.storages.reserve(operators.saturating_mul(10));
+        self.references.reserve(operators.saturating_mul(10));
     }
 
     /// A new storage held once.
@@ -139,9 +142,10 @@ impl Memory {
         self.timeline.storages[id.0 as usize].bytes = bytes;
     }
 
-    /// The layers that there are from the beginning.
-    pub(super) fn set_layers(&mut self, names: Vec<Arc<str>>) {
-        self.timeline.layers = names;
+    /// The layers that there are from the beginning; some of the step's own will follow.
+    pub(super) fn set_layers(&mut self, names: &[Arc<str>]) {
+        self.timeline.layers.reserve(names.len() + OWN_LAYERS);
+        self.timeline.layers.extend_from_slice(names);
     }
 
     /// A new layer.

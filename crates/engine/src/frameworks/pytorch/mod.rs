@@ -25,16 +25,19 @@ mod workspace;
 
 use crate::optimizers::{Parameter, StepConfig};
 use crate::parameters::Stored;
+use crate::sizes::{self, Sizes};
 use crate::structure::Name;
 use crate::{Mode, Phase, Plan, StorageId, Structure, Timeline};
 use checkpoint::Segment;
 use memfit_graph::{Bytes, Call, Dims, Graph, Inferred, Operand, Problem, TensorId};
+use memory::OWN_LAYERS;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tape::{Tape, TensorRef};
 use workspace::Kernels;
 
+pub(crate) use layouts::{Layout, Layouts};
 #[cfg(feature = "burn")]
 pub(crate) use loss::choose as choose_loss;
 pub(crate) use names::names;
@@ -64,10 +67,26 @@ pub(crate) struct SavedStorage {
 }
 
 /// What ran in a layer.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct LayerOps {
-    pub(crate) ops: SmallVec<[String; 1]>,
+    pub(crate) ops: SmallVec<[Arc<str>; 1]>,
     pub(crate) output_shapes: SmallVec<[Dims; 1]>,
+}
+
+impl LayerOps {
+    /// So many layers in which nothing has run.
+    pub(crate) fn of(layers: usize) -> Vec<LayerOps> {
+        let mut all = Vec::with_capacity(layers + OWN_LAYERS);
+        all.resize_with(layers, LayerOps::default);
+        all
+    }
+
+    /// An operator runs.
+    pub(crate) fn ran(&mut self, op: &Arc<str>) {
+        if !self.ops.contains(op) {
+            self.ops.push(op.clone());
+        }
+    }
 }
 
 /// A parameter or buffer.
@@ -94,6 +113,7 @@ struct Runner<'a> {
     graph: &'a Graph,
     structure: &'a Structure,
     inferred: &'a Inferred,
+    sizes: Sizes,
     plan: &'a Plan,
     tape: Tape,
     /// By graph tensor, whether it is a Python number.
@@ -130,12 +150,14 @@ pub(crate) fn run(
     inferred: &Inferred,
     plan: &Plan,
 ) -> Result<Step, Vec<Problem>> {
+    let sizes = sizes::of(graph, inferred)?;
     let training = plan.mode == Mode::Train;
     let mut tape = Tape::new(plan.precision.autocast(), training);
+    tape.layouts = structure.layouts.clone();
     tape.reserve(graph.nodes.len().min(LARGE_GRAPH), graph.tensors.len().min(2 * LARGE_GRAPH));
     tape.kernels = (!plan.as_fake_tensors).then(|| Kernels::of(plan));
     // Layers are shown in forward order, not in that of the parameters that are set up first.
-    tape.memory.set_layers(structure.layers.clone());
+    tape.memory.set_layers(&structure.layers);
     // A sum of the same shape binds its name anew.
     let keeps =
         |name: &&Name| name.rebound.is_none_or(|sum| inferred.shape(sum) != inferred.shape(name.tensor));
@@ -143,6 +165,7 @@ pub(crate) fn run(
         graph,
         structure,
         inferred,
+        sizes,
         plan,
         tape,
         host: Vec::new(),
@@ -153,7 +176,7 @@ pub(crate) fn run(
         names_gone: 0,
         lists: Default::default(),
         layers: BTreeMap::new(),
-        layer_ops: vec![LayerOps::default(); structure.layers.len()],
+        layer_ops: LayerOps::of(structure.layers.len()),
         segments: if training { checkpoint::segments(graph, plan.checkpoint) } else { Vec::new() },
         unknown: Vec::new(),
         parameters: Vec::new(),
@@ -162,7 +185,6 @@ pub(crate) fn run(
     for name in &runner.names {
         runner.uses[name.tensor.index()] += 1;
     }
-    crate::sizes::check(graph, inferred)?;
     let (mut leaves, stored) = runner.set_up(training);
     if training && (plan.keep_gradients || plan.accumulate > 1) {
         runner.keep_gradients(&mut leaves);

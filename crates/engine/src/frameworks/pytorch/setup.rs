@@ -3,7 +3,7 @@
 use super::backward::Leaf;
 use super::cublas::Workspaces;
 use super::tape::{Edge, Tensor};
-use super::{Runner, StoredTensor, step_config, strides};
+use super::{Runner, StoredTensor, step_config};
 use crate::Category;
 use crate::host;
 use crate::optimizers::{self, Parameter, StateTensor};
@@ -16,14 +16,15 @@ impl Runner<'_> {
     pub(super) fn set_up(&mut self, training: bool) -> (Vec<Leaf>, Vec<StoredTensor>) {
         let kinds;
         (kinds, self.host) = host::stored(self.graph, self.structure, self.inferred, &self.plan.freeze);
-        let (mut leaves, mut stored) = (Vec::new(), Vec::new());
+        let tensors = kinds.iter().flatten().count();
+        let (mut leaves, mut stored) = (Vec::with_capacity(tensors), Vec::with_capacity(2 * tensors));
         for (i, kind) in kinds.iter().enumerate() {
             let Some(kind) = *kind else { continue };
             if self.uses[i] == 0 {
                 continue;
             }
             let tensor = &self.graph.tensors[i];
-            let Some(shape) = tensor.declared.shape().and_then(strides::upper) else { continue };
+            let Some(layout) = self.structure.stored[i] else { continue };
             let dtype = self.plan.precision.applied_to(tensor.declared.dtype().unwrap_or(DType::Float32));
             let layer = match self.structure.first_use[i] {
                 Some(node) => self.structure.node_layers[node as usize],
@@ -34,7 +35,6 @@ impl Runner<'_> {
                 Stored::Parameter | Stored::Frozen => Category::Parameter,
                 Stored::Buffer | Stored::Number => Category::Buffer,
             };
-            let layout = self.tape.layouts.contiguous(&shape);
             let elements = self.tape.layouts.elements(layout);
             let bytes = if kind == Stored::Number { Bytes::ZERO } else { dtype.size_of(elements) };
             let storage = self.tape.memory.allocate_named(bytes, category, tensor.name.clone());
@@ -79,10 +79,10 @@ impl Runner<'_> {
         }
         for id in &self.graph.inputs {
             let name = self.graph.tensor(*id).name.clone();
-            let Some(shape) = self.inferred.shape(*id).and_then(|s| s.upper()) else { continue };
+            let Some(shape) = self.sizes.of(*id) else { continue };
             let dtype = self.plan.precision.applied_to(self.inferred.dtype(*id));
+            let layout = self.tape.layouts.contiguous(shape);
             self.tape.memory.layer = self.named_layer("(inputs)");
-            let layout = self.tape.layouts.contiguous(&shape);
             let bytes = dtype.size_of(self.tape.layouts.elements(layout));
             let storage = self.tape.memory.allocate_named(bytes, Category::Input, name);
             let tensor = Tensor { storage, layout, dtype, edge: Edge::None, is_number: false };

@@ -3,16 +3,11 @@
 //! Sources: aten/src/ATen/TensorUtils.cpp (`computeStride`), c10/core/TensorImpl.h (contiguity and density),
 //! aten/src/ATen/ExpandUtils.cpp (`infer_dense_strides`), PyTorch 2.15.
 
-use memfit_graph::{Dim, Shape, elements, times};
+use memfit_graph::{elements, times};
 use smallvec::SmallVec;
 
 /// Dims or strides.
 pub(super) type Dims = SmallVec<[u64; 6]>;
-
-/// The dims of a shape, bounds from above where they are open; `None` where there is none.
-pub(super) fn upper(shape: &Shape) -> Option<Dims> {
-    shape.dims().iter().map(Dim::upper).collect()
-}
 
 /// Row-major strides of a shape.
 pub(super) fn contiguous(shape: &[u64]) -> Dims {

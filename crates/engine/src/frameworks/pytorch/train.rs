@@ -5,7 +5,7 @@ use super::tape::{Edge, TensorRef};
 use super::{Runner, SavedStorage, loss, step_config};
 use crate::optimizers::{self, StepEvent};
 use crate::{Category, Loss, Phase, StorageId};
-use memfit_graph::order::sorted_by_key;
+use memfit_graph::order::permuted;
 use memfit_graph::{DType, Operand, TensorId};
 use smallvec::SmallVec;
 
@@ -120,10 +120,10 @@ impl Runner<'_> {
         sum
     }
 
-    /// The unique storages that autograd keeps now, parameters and buffers excluded.
+    /// The unique storages that autograd keeps now, parameters and buffers excluded, in the order in which they were made.
     fn saved_storages(&self) -> Vec<SavedStorage> {
         let mut places = vec![None; self.tape.memory.storages().len()];
-        let mut kept: Vec<SavedStorage> = Vec::new();
+        let mut kept: Vec<SavedStorage> = Vec::with_capacity(self.tape.saved.len());
         for node in &self.tape.nodes {
             for storage in &self.tape.saved[node.saved.range()] {
                 let category = self.tape.memory.storage(*storage).category;
@@ -141,7 +141,7 @@ impl Runner<'_> {
                 }
             }
         }
-        sorted_by_key(kept, |saved| saved.storage.0.into())
+        permuted(kept, places.into_iter().flatten().collect())
     }
 
     fn optimizer_step(&mut self, leaves: &[Leaf]) {
@@ -153,7 +153,7 @@ impl Runner<'_> {
             self.parameters_of(leaves.iter().filter(|leaf| leaf.grad.is_some()))
         };
         // By temporary.
-        let mut live: Vec<Option<StorageId>> = Vec::new();
+        let mut live: Vec<Option<StorageId>> = Vec::with_capacity(parameters.len());
         for event in optimizer.step(&parameters, &step_config(self.plan)) {
             match event {
                 StepEvent::Allocate { id, bytes, label, .. } => {

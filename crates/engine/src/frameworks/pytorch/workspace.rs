@@ -150,7 +150,13 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn read([x, w, y]: [&[u64]; 3]) -> Option<Sizes> {
+    #[cfg(test)]
+    pub(super) fn read(shapes: [&[u64]; 3]) -> Option<Sizes> {
+        Sizes::of(shapes, shapes.map(elements))
+    }
+
+    /// Of input, filter and output, and how many elements each has.
+    fn of([x, w, y]: [&[u64]; 3], [input, filter, output]: [u64; 3]) -> Option<Sizes> {
         let ([_, channels, ..], [_, per_group, window @ ..], [_, outputs, ..]) = (x, w, y) else {
             return None;
         };
@@ -159,9 +165,9 @@ impl Sizes {
             channels: *channels,
             groups: groups.max(1),
             outputs: *outputs,
-            input: elements(x),
-            output: elements(y),
-            filter: elements(w),
+            input,
+            output,
+            filter,
             window: elements(window),
             is_small_square: window == [3, 3] && has_unit_stride(x, w, y),
         })
@@ -268,7 +274,10 @@ impl Tape {
         let layouts: &Layouts = &self.layouts;
         let [shape_x, shape_w, shape_y] = operands.map(|meta| layouts.shape(meta.layout));
         let shapes = [shape_x, shape_w, shape_y];
-        let (Some(kernels), Some(sizes)) = (self.kernels.as_mut(), Sizes::read(shapes)) else { return };
+        let Some(kernels) = self.kernels.as_mut() else { return };
+        let Some(sizes) = Sizes::of(shapes, operands.map(|meta| layouts.elements(meta.layout))) else {
+            return;
+        };
         let [x, ..] = operands;
         let element = x.dtype.size_of(1).0;
         if sizes.is_depthwise() && element >= 4 {

@@ -5,17 +5,18 @@ use crate::Mode;
 use memfit_graph::kernels::{Compute, Made, Place, TfLowering};
 use memfit_graph::{Node, TensorId, Value};
 use smallvec::smallvec;
+use std::sync::Arc;
 
 impl Builder<'_> {
     /// Lowers all operators.
     pub(super) fn forward(&mut self) {
         let graph = self.graph;
-        for node in &graph.nodes {
-            self.node(node);
+        for (node, op) in graph.nodes.iter().zip(&self.structure.ops) {
+            self.node(node, op);
         }
     }
 
-    fn node(&mut self, node: &Node) {
+    fn node(&mut self, node: &Node, op: &Arc<str>) {
         let layer = self.node_layer(node);
         self.flow.layer = layer;
         self.flow.scope = "";
@@ -32,9 +33,7 @@ impl Builder<'_> {
             .map(|id| id.map(|id| self.sources[id.index()].unwrap_or(Source::Constant)))
             .collect();
         let row = &mut self.layer_ops[layer as usize];
-        if !row.ops.iter().any(|op| op == node.op.name()) {
-            row.ops.push(node.op.name().to_owned());
-        }
+        row.ran(op);
         if let Some(Some(made)) = outputs.first() {
             row.output_shapes = smallvec![made.shape[..].into()];
         }

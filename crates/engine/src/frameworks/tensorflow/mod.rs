@@ -74,7 +74,7 @@ pub(crate) fn run(
     inferred: &Inferred,
     plan: &Plan,
 ) -> Result<Step, Vec<Problem>> {
-    crate::sizes::check(graph, inferred)?;
+    crate::sizes::of(graph, inferred)?;
     let mut builder = Builder {
         graph,
         structure,
