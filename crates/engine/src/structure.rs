@@ -33,6 +33,8 @@ pub(crate) struct Structure {
     pub(crate) names: Vec<Name>,
     /// The tokens of a causal language model, whose loss is computed in float32.
     pub(crate) causal_vocabulary: Option<u64>,
+    /// Whether Keras runs and trains it.
+    pub(crate) is_keras: bool,
 }
 
 /// A Python name that keeps a tensor alive until a node has run.
@@ -86,6 +88,7 @@ impl Structure {
             layer_numbers: layers.numbers,
             names: pytorch::names(graph),
             causal_vocabulary: pytorch::loss::causal_vocabulary(graph),
+            is_keras: pytorch::is_keras(graph),
         }
     }
 }

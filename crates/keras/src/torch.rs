@@ -3,13 +3,14 @@
 //! keras/src/backend/torch/nn.py and numpy.py (3.15). Images of channels last are turned around for every window: a contiguous copy, and
 //! for a convolution another one in PyTorch's own channels-last layout, as its kernel is. What is not written here stays a bound.
 
+mod norms;
 mod windows;
 
 use crate::activation::Activation;
 use crate::layer::Call as LayerCall;
 use memfit_graph::ops::matmul::matmul;
 use memfit_graph::ops::{Sdpa, Traced, scaled_dot_product_attention};
-use memfit_graph::{Autocast, Call, DType, Grad, Lowering, Operand, OutDtype, Place, Saved, elements};
+use memfit_graph::{Autocast, Call, DType, Grad, Lowering, OutDtype, Place, Saved, elements};
 
 /// The calls of one layer in the making.
 pub struct Torch<'r, 'l> {
@@ -18,11 +19,17 @@ pub struct Torch<'r, 'l> {
     /// The list that is written.
     pub l: &'r mut Lowering<'l>,
     tensors: usize,
+    /// The dtype of the arithmetic, where variables have another one.
+    mixed: Option<DType>,
 }
 
 impl<'r, 'l> Torch<'r, 'l> {
     pub(crate) fn new(call: &'r LayerCall<'r>, l: &'r mut Lowering<'l>, tensors: usize) -> Self {
-        Torch { call, l, tensors }
+        // A mixed policy of the file's own; the plan's stands for the global one of a file that has none.
+        let policy = &call.facts.policy;
+        let is_mixed = policy.compute.is_half() && policy.variable == DType::Float32;
+        let mixed = is_mixed.then_some(policy.compute).or(l.autocast.take());
+        Torch { call, l, tensors, mixed }
     }
 
     /// A bound from above.
@@ -45,14 +52,43 @@ impl<'r, 'l> Torch<'r, 'l> {
         self.l.training && self.call.facts.trainable
     }
 
-    /// Tensor `i`.
+    /// Tensor `i`, cast to what the layer computes in (keras/src/layers/layer.py, `__call__`).
     pub fn x(&mut self, i: usize) -> Traced {
-        Traced::input(self.l, i)
+        self.cast_input(i, self.mixed)
     }
 
-    /// Variable `k`.
+    /// Variable `k`, cast anew each time it is read (keras/src/backend/common/variables.py, `AutocastScope`).
     pub fn weight(&mut self, k: usize) -> Traced {
+        self.cast_input(self.tensors + k, self.mixed)
+    }
+
+    /// Variable `k` as it is (`add_weight(autocast=False)`).
+    pub fn own_weight(&mut self, k: usize) -> Traced {
         Traced::input(self.l, self.tensors + k)
+    }
+
+    /// Tensor `i` of a layer that computes in float32 at least, as it came.
+    pub fn widened(&mut self, i: usize) -> Traced {
+        self.cast_input(i, Some(DType::Float32))
+    }
+
+    /// The result of such a layer, cast to what it gives.
+    pub fn narrowed(&mut self, y: &Traced) -> Traced {
+        self.half().map_or_else(|| y.clone(), |to| y.cast(self.l, to))
+    }
+
+    /// The half dtype that the layer computes in, if it does.
+    fn half(&self) -> Option<DType> {
+        self.mixed.or(Some(self.l.dtype(0)).filter(|dtype| dtype.is_half()))
+    }
+
+    fn cast_input(&mut self, i: usize, to: Option<DType>) -> Traced {
+        let x = Traced::input(self.l, i);
+        let from = self.l.dtype(i);
+        match to.filter(|to| *to != from && from.is_float()) {
+            Some(to) => x.cast(self.l, to),
+            None => x,
+        }
     }
 
     /// The dims of the output.
@@ -82,8 +118,8 @@ impl<'r, 'l> Torch<'r, 'l> {
         a.mul(self.l, b, &shape)
     }
 
-    /// The larger or the smaller of two, of which both are kept.
-    pub fn extremum(&mut self, name: &'static str, a: &Traced, b: &Traced) -> Traced {
+    /// A function of two, of which both are kept: the larger, the smaller, the quotient.
+    pub fn keeping_both(&mut self, name: &'static str, a: &Traced, b: &Traced) -> Traced {
         let shape = broadcast(&a.shape, &b.shape);
         let call = Call::new(name).input(a.operand, Grad::Pointwise).input(b.operand, Grad::Pointwise);
         let call = call.output(&shape, OutDtype::Promoted, Place::Pointwise);
@@ -116,6 +152,15 @@ impl<'r, 'l> Torch<'r, 'l> {
         Traced::of(self.l, call, &x.shape, &[x])
     }
 
+    /// All tensors of the call behind each other.
+    pub fn concatenate(&mut self) {
+        let mut call = Call::new("cat");
+        for i in 0..self.tensors {
+            call = call.input(self.x(i).operand, Grad::Narrow);
+        }
+        self.l.finish(call.output(self.out_shape(), OutDtype::Promoted, Place::New));
+    }
+
     /// `native_dropout`: a mask of one byte an element is kept.
     pub fn dropout(&mut self, x: &Traced) -> Traced {
         let call = Call::new("native_dropout")
@@ -136,6 +181,16 @@ impl<'r, 'l> Torch<'r, 'l> {
     pub fn mean(&mut self, x: &Traced, shape: &[u64]) -> Traced {
         let call = Call::new("mean").input(x.operand, Grad::New);
         Traced::of(self.l, call.output(shape, OutDtype::Promoted, Place::New), shape, &[x])
+    }
+
+    /// Keras' `mean`: in float32 at least.
+    pub fn average(&mut self, x: &Traced, shape: &[u64]) -> Traced {
+        if self.half().is_none() {
+            return self.mean(x, shape);
+        }
+        let x = x.cast(self.l, DType::Float32);
+        let y = self.mean(&x, shape);
+        self.narrowed(&y)
     }
 
     /// `amax`: keeps input and output, and finds the places again in backward.
@@ -183,75 +238,6 @@ impl<'r, 'l> Torch<'r, 'l> {
         }
         let bias = self.weight(k + 1);
         self.add(&y, &bias)
-    }
-
-    /// `batch_normalization` by the batch's own statistics, in pieces: the square's input is kept.
-    pub fn batch_norm(
-        &mut self,
-        x: &Traced,
-        per_channel: &[u64],
-        scale: Option<usize>,
-        offset: Option<usize>,
-    ) -> Traced {
-        let square = x.pointwise(self.l, "pow", Saved::Input(0));
-        let mean = self.mean(x, per_channel);
-        let squares = self.mean(&square, per_channel);
-        let mean_square = mean.pointwise(self.l, "pow", Saved::Input(0));
-        let variance = self.add(&squares, &mean_square);
-        self.normalized(x, [&mean, &variance], scale, offset)
-    }
-
-    /// `batch_normalization` by these statistics: where the factor needs a gradient, a copy is kept of what the in-place product
-    /// overwrites.
-    pub fn normalized(
-        &mut self,
-        x: &Traced,
-        [mean, variance]: [&Traced; 2],
-        scale: Option<usize>,
-        offset: Option<usize>,
-    ) -> Traced {
-        let per_channel = &variance.shape;
-        let shifted = variance.scale(self.l, "add");
-        let mut factor = shifted.pointwise(self.l, "rsqrt", Saved::Output(0));
-        if let Some(k) = scale {
-            let gamma = self.weight(k).reshape(self.l, per_channel);
-            factor = self.mul(&factor, &gamma);
-        }
-        let centred = self.add(x, mean);
-        let mut call = Call::new("mul_")
-            .input(centred.operand, Grad::Pointwise)
-            .input(factor.operand, Grad::Pointwise)
-            .saves([Saved::InputFor { input: 1, needed_by: 0 }]);
-        if factor.requires_grad {
-            let kept = Call::new("clone").input(centred.operand, Grad::None);
-            let kept = self.l.call(kept.output(&x.shape, OutDtype::Like(0), Place::Pointwise));
-            call = call.input(kept, Grad::None).saves([Saved::Input(2)]);
-        }
-        call = call.output(&x.shape, OutDtype::Like(0), Place::InPlace(0));
-        let y = Traced::of(self.l, call, &x.shape, &[&centred, &factor]);
-        let Some(k) = offset else { return y };
-        let beta = self.weight(k).reshape(self.l, per_channel);
-        let call = Call::new("add_").input(y.operand, Grad::Pass).input(beta.operand, Grad::Pass).output(
-            &x.shape,
-            OutDtype::Like(0),
-            Place::InPlace(0),
-        );
-        Traced::of(self.l, call, &x.shape, &[&y, &beta])
-    }
-
-    /// `native_layer_norm` or `_fused_rms_norm` over the axes that `rows` has one of.
-    pub fn layer_norm(&mut self, x: &Traced, rows: &[u64], is_rms: bool) -> Traced {
-        let name = if is_rms { "_fused_rms_norm" } else { "native_layer_norm" };
-        let mut call = Call::new(name).autocast(Autocast::Fp32).input(x.operand, Grad::New);
-        call = call.saves([Saved::Input(0)]);
-        for k in 0..self.weights() {
-            call = call.input(Operand::Input(self.tensors + k), Grad::New).saves([Saved::Input(1 + k)]);
-        }
-        call = call.output(&x.shape, OutDtype::Promoted, Place::New);
-        for output in 1..=if is_rms { 1 } else { 2 } {
-            call = call.output(rows, OutDtype::Is(DType::Float32), Place::New).saves([Saved::Output(output)]);
-        }
-        Traced::of(self.l, call, &x.shape, &[x])
     }
 
     /// `torch.nn.functional.embedding` of tokens, which are corrected first: a new tensor of integers, which is kept.

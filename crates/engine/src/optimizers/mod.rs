@@ -20,6 +20,7 @@ mod adam8bit;
 mod adamax;
 mod asgd;
 mod ftrl;
+mod keras;
 mod lamb;
 mod lars;
 mod lion;
@@ -32,6 +33,7 @@ mod rprop;
 mod sgd;
 mod trust;
 
+pub(crate) use keras::keras_step;
 pub use recorder::Recorder;
 
 /// Every optimizer, family by family, in alphabetical order of the files.
@@ -259,7 +261,7 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/optimizers");
-        let helpers = ["mod", "recorder", "trust"];
+        let helpers = ["keras", "mod", "recorder", "trust"];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))

@@ -91,7 +91,7 @@ impl Layer for BatchNormalization {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        let x = run.x(0);
+        let x = run.widened(0);
         if self.renorm {
             return run.not_modelled();
         }
@@ -106,9 +106,10 @@ impl Layer for BatchNormalization {
             run.batch_norm(&x, &per_channel, scale, offset)
         } else {
             let first = usize::from(self.scale) + usize::from(self.center);
-            let [mean, variance] = [first, first + 1].map(|k| run.weight(k).reshape(run.l, &per_channel));
+            let [mean, variance] = [first, first + 1].map(|k| run.own_weight(k).reshape(run.l, &per_channel));
             run.normalized(&x, [&mean, &variance], scale, offset)
         };
+        let y = run.narrowed(&y);
         run.finish(&y);
     }
 

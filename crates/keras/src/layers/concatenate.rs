@@ -62,13 +62,7 @@ impl Layer for Concatenate {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        let mut call = memfit_graph::Call::new("cat");
-        for i in 0..run.tensors() {
-            let x = run.x(i);
-            call = call.input(x.operand, memfit_graph::Grad::Narrow);
-        }
-        let shape = run.out_shape();
-        run.l.finish(call.output(shape, memfit_graph::OutDtype::Promoted, memfit_graph::Place::New));
+        run.concatenate();
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

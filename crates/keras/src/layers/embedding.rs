@@ -110,8 +110,9 @@ impl Layer for Embedding {
         if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() || is_reverse {
             return run.not_modelled();
         }
-        let (table, tokens, shape) = (run.weight(0), run.x(0), run.out_shape());
+        let (table, tokens, shape) = (run.own_weight(0), run.x(0), run.out_shape());
         let y = run.lookup(&table, &tokens, shape);
+        let y = run.narrowed(&y);
         run.finish(&y);
     }
 

@@ -76,13 +76,14 @@ impl Layer for LayerNormalization {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        let x = run.x(0);
+        let x = run.widened(0);
         if self.rms_scaling {
             return run.not_modelled();
         }
         let mut rows = x.shape.clone();
         super::ones_at(&mut rows, &self.axis);
         let y = run.layer_norm(&x, &rows, false);
+        let y = run.narrowed(&y);
         run.finish(&y);
     }
 
@@ -119,10 +120,11 @@ impl Layer for RmsNormalization {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        let x = run.x(0);
+        let x = run.widened(0);
         let mut rows = x.shape.clone();
         super::ones_at(&mut rows, &self.axis);
         let y = run.layer_norm(&x, &rows, true);
+        let y = run.narrowed(&y);
         run.finish(&y);
     }
 

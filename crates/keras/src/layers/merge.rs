@@ -81,8 +81,8 @@ impl Layer for Merge {
         for i in 1..run.tensors() {
             let next = run.x(i);
             y = match self.merging {
-                Merging::Maximum => run.extremum("maximum", &y, &next),
-                Merging::Minimum => run.extremum("minimum", &y, &next),
+                Merging::Maximum => run.keeping_both("maximum", &y, &next),
+                Merging::Minimum => run.keeping_both("minimum", &y, &next),
                 Merging::Multiply => run.mul(&y, &next),
                 _ => run.add(&y, &next),
             };

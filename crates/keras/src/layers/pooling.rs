@@ -157,7 +157,7 @@ impl Layer for Pooling {
         let one = crate::spatial::one();
         if self.padding == Padding::Same {
             let strides = self.strides.as_ref().unwrap_or(&self.pool_size);
-            x = run.padded(&x, [&self.pool_size, strides, &one]);
+            x = run.padded(&x, [&self.pool_size, strides, &one], true);
         }
         let y = run.pool(&x, self.pool == Pool::Max, self.data_format, shape);
         run.finish(&y);
@@ -185,7 +185,7 @@ impl Layer for GlobalPooling {
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape());
-        let y = if self.pool == Pool::Max { run.amax(&x, shape) } else { run.mean(&x, shape) };
+        let y = if self.pool == Pool::Max { run.amax(&x, shape) } else { run.average(&x, shape) };
         run.finish(&y);
     }
 

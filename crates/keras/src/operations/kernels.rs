@@ -51,7 +51,7 @@ const BINARY: &[(&str, &str)] = &[
 ];
 
 /// Operations that are views of their tensor.
-const VIEWS: &[&str] = &["Reshape", "Squeeze", "ExpandDims", "Ravel"];
+pub(super) const VIEWS: &[&str] = &["Reshape", "Squeeze", "ExpandDims", "Ravel"];
 
 /// Operations that copy elements to other places.
 const MOVES: &[(&str, &str)] = &[

@@ -21,6 +21,7 @@ mod product;
 mod reduction;
 mod reshaping;
 mod signal;
+mod torch;
 mod windows;
 
 use crate::arguments::Argument;
@@ -30,6 +31,7 @@ use crate::reader::Source;
 use crate::run::Run;
 use crate::spatial::DataFormat;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::kernels::OF_MODEL;
 use memfit_graph::{DType, OpError};
 use serde::Deserialize;
@@ -90,6 +92,10 @@ impl Layer for Operation {
             Some(rule) => rule(self, call, inputs),
             None => Ok(Vec::new()),
         }
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        self.aten(run);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -36,8 +36,14 @@ impl Torch<'_, '_> {
         y.permute(self.l, &order)
     }
 
-    /// The image of a window that is padded to the same size: as it is where both ends get as much, else a padded copy.
-    pub fn padded(&mut self, x: &Traced, [size, stride, dilation]: [&PerAxis; 3]) -> Traced {
+    /// The image of a window that is padded to the same size: as it is where both ends get as much, else a padded copy, with the
+    /// edge's values around it for a pool. Padding with those keeps what it pads (derivatives.yaml, `replication_pad2d`).
+    pub fn padded(
+        &mut self,
+        x: &Traced,
+        [size, stride, dilation]: [&PerAxis; 3],
+        repeats_edge: bool,
+    ) -> Traced {
         let mut shape = x.shape.clone();
         let mut is_even = true;
         for (i, dim) in shape.iter_mut().skip(2).enumerate() {
@@ -47,7 +53,14 @@ impl Torch<'_, '_> {
             is_even &= more.is_multiple_of(2);
             *dim = dim.saturating_add(more);
         }
-        if is_even { x.clone() } else { self.pad(x, &shape) }
+        if is_even {
+            return x.clone();
+        }
+        if !repeats_edge {
+            return self.pad(x, &shape);
+        }
+        let call = Call::new("replication_pad2d").input(x.operand, Grad::New).saves([Saved::Input(0)]);
+        Traced::of(self.l, call.output(&shape, OutDtype::Like(0), Place::New), &shape, &[x])
     }
 
     /// ATen's one function for all convolutions.
@@ -77,7 +90,7 @@ impl Torch<'_, '_> {
             x = x.permute(self.l, &order);
         }
         if window.padding == Padding::Same {
-            x = self.padded(&x, [&window.kernel_size, &window.strides, &window.dilation_rate]);
+            x = self.padded(&x, [&window.kernel_size, &window.strides, &window.dilation_rate], false);
         }
         let made = if converts { shape.to_vec() } else { shape_channels_first(shape, window.data_format) };
         let y = self.convolution(&x, &kernel, &made);

@@ -168,7 +168,7 @@ impl Machine for Runner<'_> {
             }
             self.values[id.index()] = Some(self.tape.add(tensor));
         }
-        self.tape.autocast = self.plan.precision.autocast();
+        self.tape.autocast = super::autocast(self.structure, self.plan);
         self.nodes(segment.nodes.clone());
         self.tape.end_autocast();
         self.tape.autocast = None;

@@ -115,10 +115,11 @@ impl Runner<'_> {
                 Some(OutState { shape: self.sizes.of((*id)?)?, dtype })
             })
             .collect();
-        let mut lowering =
-            Lowering::new(&states, &outputs, self.tape.autocast, self.plan.mode == Mode::Train)
-                .with_values(&values)
-                .reusing(lists);
+        let autocast =
+            if self.structure.is_keras { self.plan.precision.autocast() } else { self.tape.autocast };
+        let mut lowering = Lowering::new(&states, &outputs, autocast, self.plan.mode == Mode::Train)
+            .with_values(&values)
+            .reusing(lists);
         node.op.pytorch(&mut lowering);
         lowering.into_parts()
     }

@@ -154,6 +154,11 @@ impl Memory {
         u32::try_from(self.timeline.layers.len() - 1).unwrap_or(u32::MAX)
     }
 
+    /// What takes the place of what when the step ends.
+    pub(super) fn carry(&mut self, storages: impl Iterator<Item = (StorageId, StorageId)>) {
+        self.timeline.carried.extend(storages);
+    }
+
     /// The step as it was written down.
     pub(super) fn into_timeline(self) -> Timeline {
         self.timeline

@@ -11,6 +11,7 @@ mod forward;
 mod gradients;
 mod heuristics;
 mod in_place;
+mod keras;
 mod layouts;
 pub(crate) mod loss;
 mod memory;
@@ -29,7 +30,7 @@ use crate::sizes::{self, Sizes};
 use crate::structure::Name;
 use crate::{Mode, Phase, Plan, StorageId, Structure, Timeline};
 use checkpoint::Segment;
-use memfit_graph::{Bytes, Call, Dims, Graph, Inferred, Operand, Problem, TensorId};
+use memfit_graph::{Bytes, Call, DType, Dims, Graph, Inferred, Operand, Problem, TensorId};
 use memory::OWN_LAYERS;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 use tape::{Tape, TensorRef};
 use workspace::Kernels;
 
+pub(crate) use keras::is_keras;
 pub(crate) use layouts::{Layout, Layouts};
 #[cfg(feature = "burn")]
 pub(crate) use loss::choose as choose_loss;
@@ -152,7 +154,7 @@ pub(crate) fn run(
 ) -> Result<Step, Vec<Problem>> {
     let sizes = sizes::of(graph, inferred)?;
     let training = plan.mode == Mode::Train;
-    let mut tape = Tape::new(plan.precision.autocast(), training);
+    let mut tape = Tape::new(autocast(structure, plan), training);
     tape.layouts = structure.layouts.clone();
     tape.reserve(graph.nodes.len().min(LARGE_GRAPH), graph.tensors.len().min(2 * LARGE_GRAPH));
     tape.kernels = (!plan.as_fake_tensors).then(|| Kernels::of(plan));
@@ -186,7 +188,7 @@ pub(crate) fn run(
         runner.uses[name.tensor.index()] += 1;
     }
     let (mut leaves, stored) = runner.set_up(training);
-    if training && (plan.keep_gradients || plan.accumulate > 1) {
+    if training && (plan.keep_gradients || plan.accumulate > 1 || structure.is_keras) {
         runner.keep_gradients(&mut leaves);
     }
     runner.tape.memory.phase = Phase::Forward;
@@ -195,6 +197,7 @@ pub(crate) fn run(
     if training {
         runner.train(&mut leaves, &mut saved);
     } else {
+        runner.tape.end_autocast();
         runner.release_outputs();
     }
     Ok(Step {
@@ -205,6 +208,11 @@ pub(crate) fn run(
         assumptions: runner.assumptions,
         timeline: runner.tape.memory.into_timeline(),
     })
+}
+
+/// What autocast casts to: Keras has a dtype policy in its place, which its layers follow themselves.
+fn autocast(structure: &Structure, plan: &Plan) -> Option<DType> {
+    plan.precision.autocast().filter(|_| !structure.is_keras)
 }
 
 /// How the plan runs its optimizer.
@@ -229,7 +237,6 @@ impl Runner<'_> {
     }
 
     fn release_outputs(&mut self) {
-        self.tape.end_autocast();
         for id in &self.graph.outputs {
             self.release_use(*id);
         }

@@ -8,6 +8,7 @@
 //! arithmetic takes over the name of what arithmetic made (`out = out + branch(x)`, `scores = scores * scale; scores = scores + bias(x)`).
 //! A loop that calls one module again and again binds the name of its result anew each time.
 
+use super::keras;
 use crate::structure::Name;
 use memfit_graph::order::sorted_by_key;
 use memfit_graph::{Graph, NodeId, Role, TensorId};
@@ -17,6 +18,9 @@ use memfit_graph::{Graph, NodeId, Role, TensorId};
 /// In the model's own `forward`, names are rebound in loops over lists of modules: by a sum with the tensor itself
 /// (`x = x + y`), and where an item of such a list made the tensor.
 pub(crate) fn names(graph: &Graph) -> Vec<Name> {
+    if keras::is_keras(graph) {
+        return keras::names(graph);
+    }
     let mut names = Vec::new();
     if graph.nodes.iter().all(|n| n.scope.is_empty()) {
         return names;

@@ -3,7 +3,7 @@
 use super::backward::{self, Leaf};
 use super::tape::{Edge, TensorRef};
 use super::{Runner, SavedStorage, loss, step_config};
-use crate::optimizers::{self, StepEvent};
+use crate::optimizers::{self, StepEvent, keras_step};
 use crate::{Category, Loss, Phase, StorageId};
 use memfit_graph::order::permuted;
 use memfit_graph::{DType, Operand, TensorId};
@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 impl Runner<'_> {
     /// Loss, backward and optimizer step.
     pub(super) fn train(&mut self, leaves: &mut Vec<Leaf>, saved: &mut Vec<SavedStorage>) {
+        let last = if self.is_fit() { self.zero_gradients(leaves) } else { Vec::new() };
         let losses = self.losses();
         // Outside of the region the casts that no node keeps are freed before backward.
         if !self.plan.autocast_backward {
@@ -29,7 +30,11 @@ impl Runner<'_> {
         self.tape.end_autocast();
         self.tape.memory.phase = Phase::OptimizerStep;
         self.optimizer_step(leaves);
-        if !self.plan.keep_gradients {
+        if self.is_fit() {
+            self.release_outputs();
+            let carried = last.iter().zip(&*leaves).filter_map(|(old, leaf)| Some(((*old)?, leaf.grad?)));
+            self.tape.memory.carry(carried);
+        } else if !self.plan.keep_gradients {
             for storage in leaves.iter_mut().filter_map(|leaf| leaf.grad.take()) {
                 self.tape.memory.release(storage);
             }
@@ -88,8 +93,8 @@ impl Runner<'_> {
                 Some(sum) => self.add_scalars(sum, one),
             });
         }
-        for id in self.graph.outputs.clone() {
-            self.release_use(id);
+        if !self.is_fit() {
+            self.release_outputs();
         }
         total
     }
@@ -154,7 +159,9 @@ impl Runner<'_> {
         };
         // By temporary.
         let mut live: Vec<Option<StorageId>> = Vec::with_capacity(parameters.len());
-        for event in optimizer.step(&parameters, &step_config(self.plan)) {
+        let own =
+            self.is_fit().then(|| keras_step(optimizer.name(), &parameters, self.scales_loss())).flatten();
+        for event in own.unwrap_or_else(|| optimizer.step(&parameters, &step_config(self.plan))) {
             match event {
                 StepEvent::Allocate { id, bytes, label, .. } => {
                     live.resize(live.len().max(id as usize + 1), None);

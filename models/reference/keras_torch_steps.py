@@ -1,0 +1,126 @@
+"""Writes keras_torch_steps.json: what one training step of small Keras models holds on Keras' PyTorch backend.
+
+Keras' own `train_step` runs twice on fake tensors of the device "cuda" (fake_cuda.py), counted as tracker.py counts; the second step
+finds the optimizer's state in place. Values that Keras asks a tensor for are made up: that no loss overflows is one of them.
+Without a GPU no convolution in bfloat16 is given to cuDNN, whose layout is another one: convolutions are measured in float16.
+
+    python keras_torch_steps.py > keras_torch_steps.json        # torch 2.15, Keras 3.15
+"""
+
+import json
+import os
+
+os.environ.update(KERAS_BACKEND="torch", KERAS_TORCH_DEVICE="cuda")
+
+import keras
+import keras.src.backend.torch.core
+import keras.src.backend.torch.random
+import torch
+from keras import Input, Model, layers
+from torch._subclasses.fake_impls import op_implementations_dict
+
+from fake_cuda import fake_cuda
+from tracker import Tracker
+
+BATCH = 8
+
+
+def dense():
+    return keras.Sequential([
+        Input((64,)), layers.Dense(256, activation="relu"), layers.BatchNormalization(), layers.Dropout(0.3),
+        layers.Dense(256, activation="relu"), layers.Dense(10, activation="softmax"),
+    ])
+
+
+def convolutions():
+    x = Input((32, 32, 3))
+    h = layers.Rescaling(1 / 255)(x)
+    for filters in (16, 32):
+        h = layers.Conv2D(filters, 3, padding="same")(h)
+        h = layers.Activation("relu")(layers.BatchNormalization()(h))
+        h = layers.MaxPooling2D(3, strides=2, padding="same")(h)
+    return Model(x, layers.Dense(10, activation="softmax")(layers.Flatten()(h)))
+
+
+def separable():
+    x = Input((32, 32, 8))
+    h = layers.SeparableConv2D(16, 3, padding="same")(x)
+    h = layers.Activation("swish")(layers.BatchNormalization()(h))
+    h = layers.AveragePooling2D(3, strides=2, padding="same")(h)
+    h = layers.Add()([h, layers.Conv2D(16, 1, strides=2, padding="same")(x)])
+    return Model(x, layers.Dense(4, activation="softmax")(layers.GlobalAveragePooling2D()(h)))
+
+
+def attention():
+    x = Input((64,), dtype="int32")
+    h = layers.Embedding(1000, 64)(x)
+    h = layers.LayerNormalization()(h + layers.MultiHeadAttention(4, 16, dropout=0.1)(h, h))
+    f = layers.Dropout(0.1)(layers.Dense(64)(layers.Dense(256, activation="gelu")(h)))
+    h = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(h + f))
+    return Model(x, layers.Dense(2, activation="softmax")(h))
+
+
+def nested():
+    part = keras.Sequential([Input((32, 32, 4)), layers.Conv2D(8, 3, padding="same"), layers.ReLU(), layers.Conv2D(8, 3)])
+    x = Input((32, 32, 4))
+    h = layers.Conv2D(16, 3, activation="relu")(part(x))
+    return Model(x, layers.Dense(4, activation="softmax")(layers.GlobalAveragePooling2D()(h)))
+
+
+OPTIMIZERS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "rmsprop", "sgd")
+STEPS = [(dense, optimizer, "float32") for optimizer in OPTIMIZERS]
+STEPS += [(dense, "adam", policy) for policy in ("mixed_float16", "mixed_bfloat16")]
+STEPS += [(model, "adam", policy) for model in (convolutions, separable, nested) for policy in ("float32", "mixed_float16")]
+STEPS += [(attention, "adam", policy) for policy in ("float32", "mixed_float16", "mixed_bfloat16")]
+
+
+def answer():
+    """What Keras and PyTorch ask of values that fake tensors do not have."""
+    keras.src.backend.torch.random.torch_seed_generator = lambda seed: None
+    keras.src.backend.torch.core.convert_to_numpy = lambda tensor: 0.5  # Nadam asks for a product of its rates
+    asked = torch.ops.aten._local_scalar_dense.default
+    op_implementations_dict[asked] = lambda mode, function, tensor: torch.ones((), dtype=tensor.dtype).item()
+
+
+def measure(make, optimizer, policy):
+    keras.utils.clear_session()
+    keras.config.set_dtype_policy(policy)
+    with fake_cuda():
+        model = make()
+        model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy", jit_compile=False)
+        x = torch.zeros((BATCH, *model.inputs[0].shape[1:]), dtype=getattr(torch, model.inputs[0].dtype), device="cuda")
+        y = torch.zeros(BATCH, dtype=torch.int64, device="cuda")
+        model.optimizer.build(model.trainable_variables)
+        tracker = Tracker()
+        tracker.phase = "forward"
+        for variable in [*model.variables, *model.optimizer.variables]:
+            tracker.mark(variable.value, "param")
+        for tensor in (x, y):
+            tracker.mark(tensor, "oth")
+        with tracker:
+            for _ in range(2):
+                tracker.reset_peak()
+                model.train_step((x, y))
+        return tracker.peak["bytes"]
+
+
+def config(make, policy):
+    keras.utils.clear_session()
+    keras.config.set_dtype_policy(policy)
+    with keras.device("meta"):
+        return json.loads(make().to_json())
+
+
+def main():
+    answer()
+    steps = []
+    for make, optimizer, policy in STEPS:
+        step = {"model": make.__name__, "optimizer": optimizer, "policy": policy, "batch": BATCH}
+        steps.append({**step, "peak_bytes": measure(make, optimizer, policy), "config": config(make, policy)})
+    print('{"torch": "%s", "keras": "%s", "steps": [' % (torch.__version__, keras.__version__))
+    print(",\n".join(json.dumps(step, separators=(",", ":")) for step in steps))
+    print("]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+//! Keras models on its PyTorch backend, against what PyTorch allocates for a step of each (`models/reference/keras_torch_steps.py`).
+#![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
+
+use memfit_engine::{Framework, Model, Plan};
+use memfit_graph::Binding;
+use serde_json::Value;
+
+/// By how much, in bytes, an estimate may be lower: scalars of the optimizer, the loss and the metrics, of 512 bytes each, and the last
+/// of a list that goes before the next is made. Higher by as much as a dropout's mask.
+const SCALARS: u64 = 24 << 10;
+
+#[test]
+fn steps_hold_what_pytorch_allocates() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/models/reference/keras_torch_steps.json");
+    let reference: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut off = Vec::new();
+    for step in reference["steps"].as_array().unwrap() {
+        let name = format!("{} {} {}", step["model"], step["optimizer"], step["policy"]);
+        let config = step["config"].to_string();
+        let imported = memfit_keras::import(config.as_bytes(), &memfit_keras::Options::default()).unwrap();
+        let model = Model::new(imported.graph, &name, "keras", 0);
+        let plan = Plan {
+            framework: Framework::Pytorch,
+            optimizer: step["optimizer"].as_str().unwrap().into(),
+            as_fake_tensors: true,
+            ..Plan::default()
+        };
+        let binding = Binding { batch: step["batch"].as_u64(), ..Binding::default() };
+        let estimate = model.estimate(&binding, &plan).unwrap();
+        let (estimated, allocated) = (estimate.peak.allocated.0, step["peak_bytes"].as_u64().unwrap());
+        if !(allocated.saturating_sub(SCALARS)..=allocated).contains(&estimated)
+            || !estimate.unknown.is_empty()
+        {
+            off.push(format!("{name}: estimated {estimated}, allocated {allocated} {:?}", estimate.unknown));
+        }
+    }
+    assert!(off.is_empty(), "{off:#?}");
+}
