@@ -181,6 +181,34 @@ impl Window {
         self.data_format.shape(x.dims()[0].clone(), sizes, Dim::Known(channels))
     }
 
+    /// The convolution over `x`, which is padded already where padding is causal. One whose elements have gaps between them runs without on
+    /// every so manieth pixel, side by side along the batch (tensorflow/python/ops/nn_ops.py, `_WithSpaceToBatch`).
+    pub(crate) fn convolution(
+        &self,
+        run: &mut Run<'_, '_>,
+        name: &'static str,
+        x: Wire,
+        kernel: Wire,
+        shape: &[u64],
+    ) -> Wire {
+        let (mut apart, mut made) = (run.shape(x).to_vec(), shape.to_vec());
+        for i in 0..self.axes {
+            let (at, gap) = (self.data_format.first_axis() + i, self.dilation_rate.at(i).max(1));
+            let reach = self.kernel_size.at(i).saturating_sub(1);
+            let padded = if self.padding == Padding::Same { reach.saturating_mul(gap) } else { 0 };
+            apart[0] = apart[0].saturating_mul(gap);
+            apart[at] = apart[at].saturating_add(padded).div_ceil(gap);
+            made[at] = apart[at].saturating_sub(reach);
+        }
+        if apart[0] == shape[0] {
+            return run.convolution(name, x, kernel, shape);
+        }
+        made[0] = apart[0];
+        let x = run.moved("SpaceToBatchND", x, &apart);
+        let y = run.convolution(name, x, kernel, &made);
+        run.moved("BatchToSpaceND", y, shape)
+    }
+
     /// Adds the bias where there is one, then applies the activation: the end of every convolution.
     pub(crate) fn finish(
         &self,

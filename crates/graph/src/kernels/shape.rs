@@ -32,6 +32,8 @@ fn copy_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire
         "Slice" => "Pad",
         "StridedSlice" => "StridedSliceGrad",
         "SpaceToDepth" => "DepthToSpace",
+        "SpaceToBatchND" => "BatchToSpaceND",
+        "BatchToSpaceND" => "SpaceToBatchND",
         "DepthToSpace" => "SpaceToDepth",
         "GatherV2" | "GatherNd" => "UnsortedSegmentSum",
         "ScatterNd" => "GatherNd",
@@ -88,8 +90,11 @@ fn stack_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wir
 }
 
 impl Flow {
-    /// The same elements in another shape, in the same buffer.
+    /// The same elements in another shape, in the same buffer. Of two reshapes grappler leaves the second
+    /// (arithmetic_optimizer.cc, `RemoveRedundantReshapeOrBroadcastTo`).
     pub fn view(&mut self, name: &'static str, x: Wire, shape: &[u64]) -> Wire {
+        let before = Some(self.kernel(x)).filter(|before| name == "Reshape" && before.name == name);
+        let x = before.and_then(|before| before.inputs.first().copied()).unwrap_or(x);
         if self.shape(x) == shape {
             return x;
         }
@@ -104,6 +109,12 @@ impl Flow {
         }
         let dtype = self.dtype(x);
         self.make("Tile", &[x], shape, dtype, Some(broadcast_gradient))
+    }
+
+    /// A tensor that a kernel repeats inside, without a buffer, to this shape; its gradient is summed.
+    pub fn repeated_inside(&mut self, x: Wire, shape: &[u64]) -> Wire {
+        let made = Made { shape: shape.to_vec(), dtype: self.dtype(x), place: Place::Alias };
+        self.push("Identity", &[x], vec![made], Some(broadcast_gradient))
     }
 
     /// Elements moved to another place in a new buffer: `Transpose`, `Pad`, `Slice`, `GatherV2`…

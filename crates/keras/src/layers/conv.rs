@@ -111,7 +111,7 @@ impl Layer for Conv {
         let kernel = run.weight(0);
         let kernel = super::quantized::corrected(run, kernel, self.lora_rank);
         let name = if self.window.axes == 3 { "Conv3D" } else { "Conv2D" };
-        let y = run.convolution(name, x, kernel, shape);
+        let y = self.window.convolution(run, name, x, kernel, shape);
         self.window.finish(run, y, self.use_bias.then_some(1), &self.activation);
     }
 }

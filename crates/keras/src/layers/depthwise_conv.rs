@@ -77,7 +77,7 @@ impl Layer for DepthwiseConv {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape(0));
-        let y = run.convolution("DepthwiseConv2dNative", x, kernel, shape);
+        let y = self.window.convolution(run, "DepthwiseConv2dNative", x, kernel, shape);
         self.window.finish(run, y, self.use_bias.then_some(1), &self.activation);
     }
 }

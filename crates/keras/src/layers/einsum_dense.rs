@@ -5,6 +5,7 @@
 
 use super::LayerSpec;
 use super::quantized::{self, Projection};
+use crate::operations::contraction;
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
@@ -165,7 +166,7 @@ impl Layer for EinsumDense {
         }
         let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape(0));
         let kernel = super::quantized::corrected(run, kernel, self.lora_rank);
-        let mut y = run.project(x, kernel, shape);
+        let mut y = contraction::einsum(run, &self.equation, x, kernel, shape);
         if self.bias_axes.as_deref().is_some_and(|axes| !axes.is_empty()) {
             let bias = run.weight(1);
             y = run.binary("AddV2", y, bias);

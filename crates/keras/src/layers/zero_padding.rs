@@ -147,11 +147,14 @@ impl Layer for UpSampling {
             // `ops.repeat` along one axis after the other: expand_dims, tile, reshape.
             for i in 0..self.axes {
                 let axis = self.data_format.first_axis() + i;
-                let mut repeated = run.shape(y).to_vec();
-                if let Some((to, from)) = repeated.get_mut(axis).zip(shape.get(axis)) {
-                    *to = *from;
-                }
+                let mut whole = run.shape(y).to_vec();
+                let [mut apart, mut repeated] = [whole.clone(), whole.clone()];
+                apart.insert(axis + 1, 1);
+                repeated.insert(axis + 1, self.size.at(i));
+                whole[axis] = shape[axis];
+                y = run.view("ExpandDims", y, &apart);
                 y = run.broadcast_to(y, &repeated);
+                y = run.view("Reshape", y, &whole);
             }
         } else {
             y = run.resize("ResizeBilinear", y, shape);

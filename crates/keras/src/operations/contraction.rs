@@ -43,12 +43,23 @@ fn normalized(equation: &str) -> String {
     equation.chars().filter(|c| !c.is_whitespace()).map(renamed).collect()
 }
 
+/// Axes that `...` stands for in the first operand alone: the second's gradient has them, too, and is summed over them then
+/// (tensorflow/python/ops/linalg_grad.py, `_EinsumGrad`).
+fn repeated(run: &mut Run<'_, '_>, left: &str, a: Wire, right: &str, b: Wire) -> Wire {
+    let Some((before, after)) = left.split_once("...").filter(|_| !right.contains("...")) else { return b };
+    let shape = run.shape(a);
+    let rest = shape.get(before.len()..shape.len().saturating_sub(after.len())).unwrap_or_default();
+    let whole = [run.shape(b), rest].concat();
+    if rest.is_empty() { b } else { run.repeated_inside(b, &whole) }
+}
+
 /// `equation` of `a` and `b`, whose result has this shape.
-pub(super) fn einsum(run: &mut Run<'_, '_>, equation: &str, a: Wire, b: Wire, shape: &[u64]) -> Wire {
+pub(crate) fn einsum(run: &mut Run<'_, '_>, equation: &str, a: Wire, b: Wire, shape: &[u64]) -> Wire {
     let equation = normalized(equation);
     let product = PRODUCTS.iter().find(|(name, _)| run.is_keras3() && *name == equation);
     let sides = equation.split_once("->").and_then(|(both, y)| Some((both.split_once(',')?, y)));
     let (Some((_, [batch, rows, over, columns])), Some(((left, right), output))) = (product, sides) else {
+        let b = sides.map_or(b, |((left, right), _)| repeated(run, left, a, right, b));
         return run.einsum(a, b, shape);
     };
     let sizes: BTreeMap<char, u64> = [(left, a), (right, b)]

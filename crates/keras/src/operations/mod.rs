@@ -6,7 +6,7 @@
 //! gives them; of all others, what the file recorded where they are read is taken.
 
 mod composed;
-mod contraction;
+pub(crate) mod contraction;
 mod diagonal;
 mod elementwise;
 mod images;

@@ -103,6 +103,7 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
     let effects = (0..).zip(&flow.kernels).filter(|(_, kernel)| has_effect(kernel)).map(|(i, _)| i);
     // The stack is emptied from its end.
     let mut stack: Vec<u32> = kept.iter().map(|wire| wire.kernel).chain(effects).collect();
+    let last = stack.len();
     stack.extend(roots.iter().rev());
     // What forward reads of variables must run as well, a seed among them. The optimizer's reads lead to nothing but updates.
     let reads = (0..)
@@ -111,6 +112,9 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
     let begin = stack.len();
     stack.extend(reads.map(|(at, _)| at));
     names.sort(flow, &mut stack[begin..]);
+    if names.optimizer_is_last {
+        stack[last..].rotate_left(begin - last);
+    }
     stack.iter_mut().for_each(|at| *at = bodies.first[*at as usize]);
     let mut met = vec![false; flow.kernels.len()];
     let mut order = Vec::new();
@@ -123,7 +127,10 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
                 let inputs = kernel.inputs.len().min(from.len());
                 names.sort(flow, &mut from[..inputs]);
             }
-            stack.extend(from);
+            // Steps that are one kernel have no kernel of their own in the graph.
+            if kernel.name != "WhileGrad" {
+                stack.extend(from);
+            }
         }
     }
     order.reverse();
@@ -163,6 +170,12 @@ fn sorted(flow: &Flow, order: &[u32], bodies: &Bodies) -> Vec<u32> {
 fn remapped(flow: &Flow, order: &[u32], walked: &[u32], bodies: &Bodies) -> Vec<u32> {
     let Waits { mut readers, number, .. } =
         Waits::of(flow, order.iter().copied(), |from| bodies.first[from as usize]);
+    // What a loop's gradient reads of its steps comes through lists, which begin at constants of their own.
+    let of = |at: u32| flow.kernels[at as usize].turn.map(|turn| turn.of);
+    for (from, list) in (0..).zip(&mut readers) {
+        let forward = of(from).filter(|of| of % 2 == 0);
+        list.retain(|to| forward.is_none() || of(*to) != forward.map(|of| of | 1));
+    }
     let mut of_variable = vec![Vec::new(); flow.variables.len()];
     for at in order {
         let kernel = &flow.kernels[*at as usize];

@@ -11,6 +11,7 @@ mod forward;
 mod grappler;
 mod loss;
 mod memory;
+mod merged;
 mod names;
 mod optimizers;
 mod pushed;
@@ -131,7 +132,10 @@ pub(crate) fn run(
     } else {
         // A loop that XLA compiled runs one step after the other.
         let parallel = if plan.xla { 1 } else { PARALLEL };
-        let names = plan.grappler.then(|| Names::of(&builder.flow, &graph.name, &builder.layers));
+        if plan.grappler && !plan.xla {
+            merged::merge(&mut builder.flow);
+        }
+        let names = plan.grappler.then(|| Names::of(&builder.flow, &graph.name, &builder.layers).with(&plan.optimizer));
         if let Some(names) = names.as_ref().filter(|_| !plan.xla) {
             pushed::push_down(&mut builder.flow, names, &kept);
         }

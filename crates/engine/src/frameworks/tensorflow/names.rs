@@ -52,6 +52,8 @@ pub(super) struct Names<'a> {
     layers: &'a [Arc<str>],
     /// By kernel, how many of its name stand before it in its scope.
     earlier: Vec<u32>,
+    /// Whether the optimizer's scope comes after the model's in the alphabet.
+    pub(super) optimizer_is_last: bool,
 }
 
 impl<'a> Names<'a> {
@@ -66,7 +68,13 @@ impl<'a> Names<'a> {
             earlier.push(*count);
             *count += 1;
         }
-        Names { model, layers, earlier }
+        Names { model, layers, earlier, optimizer_is_last: false }
+    }
+
+    /// The same where the step is this optimizer's.
+    pub(super) fn with(self, optimizer: &str) -> Names<'a> {
+        let last = scope_of(optimizer).bytes().gt(called_again(self.model));
+        Names { optimizer_is_last: last, ..self }
     }
 
     /// Which of two kernels has the name that comes first in the alphabet.
@@ -111,6 +119,17 @@ impl<'a> Names<'a> {
             Some(of) => format!("{}/{own}", self.inner(flow, of)),
             None => own,
         }
+    }
+}
+
+/// The scope that Keras opens for an optimizer: its class in small letters (`auto_name`, keras/src/utils/naming.py).
+fn scope_of(optimizer: &str) -> &str {
+    match optimizer.split('-').next().unwrap_or_default() {
+        "adamw" => "adam_w",
+        "amsgrad" => "adam",
+        "momentum" | "nesterov" => "sgd",
+        "rmsprop" => "rm_sprop",
+        class => class,
     }
 }
 

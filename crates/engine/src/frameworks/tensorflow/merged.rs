@@ -1,0 +1,53 @@
+//! Grappler keeps one of several kernels that make the same of the same.
+//!
+//! Gradients were made before: each of the kernels has its own (grappler/optimizers/common_subgraph_elimination.cc). Here a kernel may
+//! have scalars that are left out, so only those are merged whose inputs and result say all.
+
+use super::Flow;
+use memfit_graph::kernels::{Effect, Wire};
+use std::collections::BTreeMap;
+
+/// Kernels that inputs and the result's shape determine.
+const DETERMINED: &[&str] = &["BatchToSpaceND", "Cast", "Pad", "SpaceToBatchND"];
+
+/// Lets all read the first of several equal kernels.
+pub(super) fn merge(flow: &mut Flow) {
+    let mut first: BTreeMap<(&'static str, Vec<Wire>, Vec<u64>), Wire> = BTreeMap::new();
+    let mut same: BTreeMap<Wire, Wire> = BTreeMap::new();
+    for (at, kernel) in (0..).zip(&mut flow.kernels) {
+        for wire in &mut kernel.inputs {
+            *wire = same.get(wire).copied().unwrap_or(*wire);
+        }
+        let [made] = &kernel.outputs[..] else { continue };
+        if kernel.effect != Effect::None || kernel.turn.is_some() || !DETERMINED.contains(&kernel.name) {
+            continue;
+        }
+        let wire = Wire { kernel: at, output: 0 };
+        let dtype = u64::from(made.dtype.size_of(1).0);
+        let key = (kernel.name, kernel.inputs.clone(), [&made.shape[..], &[dtype]].concat());
+        let one = *first.entry(key).or_insert(wire);
+        if one != wire {
+            same.insert(wire, one);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::DType;
+
+    #[test]
+    fn only_what_inputs_determine_is_merged() {
+        let mut flow = Flow::default();
+        let variable = flow.variable(&[4], DType::Float32, true);
+        let x = flow.read(variable);
+        let [a, b] = [0, 1].map(|_| flow.moved("Pad", x, &[6]));
+        let wider = flow.moved("Pad", x, &[8]);
+        let [c, d] = [0, 1].map(|_| flow.scaled("Mul", x));
+        let sums = [[a, b], [a, wider], [c, d]].map(|pair| flow.add_n(&pair));
+        merge(&mut flow);
+        let read = sums.map(|sum| flow.kernel(sum.unwrap()).inputs.clone());
+        assert_eq!(read, [vec![a, a], vec![a, wider], vec![c, d]]);
+    }
+}
