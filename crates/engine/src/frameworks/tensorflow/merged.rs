@@ -1,14 +1,29 @@
 //! Grappler keeps one of several kernels that make the same of the same.
 //!
-//! Gradients were made before: each of the kernels has its own (grappler/optimizers/common_subgraph_elimination.cc). Here a kernel may
-//! have scalars that are left out, so only those are merged whose inputs and result say all.
+//! Gradients were made before: each of the kernels has its own (grappler/optimizers/common_subgraph_elimination.cc), and what two gradient
+//! functions compute alike is computed once: `x y + y z` multiplies the gradient by `y` once. Here a kernel may have scalars that are left
+//! out, so only those are merged whose inputs and result say all.
 
-use super::Flow;
+use super::{Flow, names};
 use memfit_graph::kernels::{Effect, Wire};
 use std::collections::BTreeMap;
 
-/// Kernels that inputs and the result's shape determine.
-const DETERMINED: &[&str] = &["BatchToSpaceND", "Cast", "Pad", "SpaceToBatchND"];
+/// Kernels that the number of inputs, the inputs and the result's shape determine.
+const DETERMINED: &[(&str, usize)] = &[
+    ("AddV2", 2),
+    ("BatchToSpaceND", 1),
+    ("Cast", 1),
+    ("Exp", 1),
+    ("Mean", 1),
+    ("Mul", 2),
+    ("Neg", 1),
+    ("Pad", 1),
+    ("RealDiv", 2),
+    ("SpaceToBatchND", 1),
+    ("Square", 1),
+    ("Sub", 2),
+    ("Sum", 1),
+];
 
 /// Lets all read the first of several equal kernels.
 pub(super) fn merge(flow: &mut Flow) {
@@ -19,12 +34,17 @@ pub(super) fn merge(flow: &mut Flow) {
             *wire = same.get(wire).copied().unwrap_or(*wire);
         }
         let [made] = &kernel.outputs[..] else { continue };
-        if kernel.effect != Effect::None || kernel.turn.is_some() || !DETERMINED.contains(&kernel.name) {
+        let of = (kernel.name, kernel.inputs.len());
+        if kernel.effect != Effect::None || kernel.turn.is_some() || !DETERMINED.contains(&of) {
             continue;
         }
         let wire = Wire { kernel: at, output: 0 };
         let dtype = u64::from(made.dtype.size_of(1).0);
-        let key = (kernel.name, kernel.inputs.clone(), [&made.shape[..], &[dtype]].concat());
+        let mut inputs = kernel.inputs.clone();
+        if names::commutes(kernel) {
+            inputs.sort_unstable();
+        }
+        let key = (kernel.name, inputs, [&made.shape[..], &[dtype]].concat());
         let one = *first.entry(key).or_insert(wire);
         if one != wire {
             same.insert(wire, one);
