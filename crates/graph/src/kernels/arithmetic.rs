@@ -259,7 +259,8 @@ impl Flow {
     /// A product or quotient with a scalar: its gradient is one too and reads nothing else.
     pub fn scaled(&mut self, name: &'static str, x: Wire) -> Wire {
         let (shape, dtype) = (self.shape(x).to_vec(), self.dtype(x));
-        self.reuse(name, &[x], &shape, dtype, Some(scaled_gradient))
+        let folded = self.folded(x, &shape, dtype);
+        folded.unwrap_or_else(|| self.reuse(name, &[x], &shape, dtype, Some(scaled_gradient)))
     }
 
     /// A sum or difference with a scalar: the gradient passes.
@@ -286,7 +287,8 @@ impl Flow {
             return x;
         }
         let shape = self.shape(x).to_vec();
-        self.make("Cast", &[x], &shape, dtype, Some(cast_gradient))
+        let folded = self.folded(x, &shape, dtype);
+        folded.unwrap_or_else(|| self.make("Cast", &[x], &shape, dtype, Some(cast_gradient)))
     }
 
     /// A tensor where a mask is set, else a scalar zero.

@@ -1,6 +1,6 @@
 //! Makers of single kernels: a lowering, a gradient and an optimizer's update are written with these.
 
-use super::{Flow, Gradient, Made, Place, Wire};
+use super::{Flow, Gradient, Made, Place, Stage, Wire};
 use crate::DType;
 
 /// A new buffer of this shape.
@@ -50,6 +50,12 @@ impl Flow {
     pub fn constant(&mut self, shape: &[u64], dtype: DType) -> Wire {
         let made = Made { shape: shape.to_vec(), dtype, place: Place::Host };
         self.push("Const", &[], vec![made], None)
+    }
+
+    /// A constant like `x`, in another shape or dtype, where `x` is the gradient of the loss itself, or what is made of that alone.
+    pub(super) fn folded(&mut self, x: Wire, shape: &[u64], dtype: DType) -> Option<Wire> {
+        let is_folded = self.folds && self.stage == Stage::Backward && self.kernel(x).name == "Const";
+        is_folded.then(|| self.constant(shape, dtype))
     }
 
     /// A wire that is another output of the same kernel.

@@ -165,6 +165,8 @@ pub struct Flow {
     turn: Option<Turn>,
     /// Loops over time.
     loops: Vec<Loop>,
+    /// Whether grappler folds what gradients make of constants: one value everywhere takes no room (constant_folding.cc).
+    pub folds: bool,
     /// Whether a layer says that XLA does not compile it (`supports_jit`, keras/src/layers/layer.py): then none of the model is compiled.
     pub uncompiled: bool,
 }

@@ -98,7 +98,11 @@ impl Flow {
         if self.shape(x) == shape {
             return x;
         }
-        let made = Made { shape: shape.to_vec(), dtype: self.dtype(x), place: Place::Alias };
+        let dtype = self.dtype(x);
+        if let Some(folded) = self.folded(x, shape, dtype) {
+            return folded;
+        }
+        let made = Made { shape: shape.to_vec(), dtype, place: Place::Alias };
         self.push(name, &[x], vec![made], Some(view_gradient))
     }
 
@@ -108,7 +112,8 @@ impl Flow {
             return x;
         }
         let dtype = self.dtype(x);
-        self.make("Tile", &[x], shape, dtype, Some(broadcast_gradient))
+        let folded = self.folded(x, shape, dtype);
+        folded.unwrap_or_else(|| self.make("Tile", &[x], shape, dtype, Some(broadcast_gradient)))
     }
 
     /// A tensor that a kernel repeats inside, without a buffer, to this shape; its gradient is summed.

@@ -111,6 +111,7 @@ pub(crate) fn run(
     if plan.mode == Mode::Train {
         if let Some(loss) = builder.losses() {
             builder.flow.stage = Stage::Backward;
+            builder.flow.folds = plan.grappler && !plan.xla && !plan.eager;
             kept.push(loss);
             gradients = tape::gradients(&mut builder.flow, loss);
             builder.flow.stage = Stage::Update;
