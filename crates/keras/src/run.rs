@@ -120,8 +120,8 @@ impl<'r, 'a> Run<'r, 'a> {
         }
     }
 
-    /// A bias: `BiasAdd` in Keras 2 and for vectors beside a dense product; Keras 3 adds it to a convolution as a tensor that
-    /// broadcasts (`base_conv.py`).
+    /// A bias: `BiasAdd`, in Keras 3 of what is left once the tensor that broadcasts (`base_conv.py`) has lost its ones
+    /// (backend/tensorflow/numpy.py, `add`).
     pub fn add_bias(&mut self, y: Wire, k: usize, channel_axis: usize) -> Wire {
         let bias = self.weight(k);
         if !self.is_keras3() {
@@ -131,7 +131,11 @@ impl<'r, 'a> Run<'r, 'a> {
         let channels = self.shape(bias).iter().product();
         shape.get_mut(channel_axis).into_iter().for_each(|d| *d = channels);
         let bias = self.view("Reshape", bias, &shape);
-        self.binary("AddV2", y, bias)
+        if channels == 1 {
+            return self.binary("AddV2", y, bias);
+        }
+        let bias = self.view("Squeeze", bias, &[channels]);
+        self.bias_add(y, bias)
     }
 
     /// A product over the last axes of `x` and the first of `kernel`, as Keras' einsum runs it: both reshaped around one matrix

@@ -165,9 +165,13 @@ fn reduce_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wi
     let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first().copied()) else { return vec![None] };
     let shape = flow.shape(x).to_vec();
     match kernel.name {
-        "Sum" => first(flow.broadcast_to(dy, &shape)),
-        "Mean" => {
+        "Sum" | "Mean" => {
+            let kept = kept_dims(&shape, flow.shape(dy));
+            let dy = flow.view("Reshape", dy, &kept);
             let tiled = flow.broadcast_to(dy, &shape);
+            if kernel.name == "Sum" {
+                return first(tiled);
+            }
             first(flow.scaled("RealDiv", tiled))
         }
         // _MinOrMaxGrad: indicators / num_selected * grad

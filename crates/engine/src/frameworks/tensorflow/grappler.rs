@@ -13,6 +13,7 @@
 //! TensorFlow 2.21; checked against the partition graphs of traced steps.
 //! Of a loop's body there is one copy in the graph, so all steps' copies of a kernel stand where the first step's stands.
 
+use super::constants::{self, Constants};
 use super::dependencies::{Waits, has_effect, reads};
 use super::names::{self, Names};
 use super::{Effect, Flow, Stage, Wire};
@@ -39,9 +40,12 @@ impl Positions {
         kept: &[Wire],
     ) -> Positions {
         let bodies = Bodies::of(flow);
-        let walked = walked(flow, names, &bodies, roots, kept);
-        let walked: Vec<u32> = walked.into_iter().filter(|at| needed[*at as usize]).collect();
-        let remapped = remapped(flow, &sorted(flow, &walked, &bodies), &walked, &bodies);
+        let constants = Constants::of(flow);
+        let met = walked(flow, names, &bodies, &constants, roots, kept);
+        // Constants have the numbers after those of the kernels.
+        let met: Vec<u32> = met.into_iter().filter(|at| needed.get(*at as usize) != Some(&false)).collect();
+        let walked: Vec<u32> = met.iter().copied().filter(|at| (*at as usize) < needed.len()).collect();
+        let remapped = remapped(flow, &sorted(flow, &walked, &bodies), &met, &bodies, &constants);
         let mut positions = vec![u32::MAX; flow.kernels.len()];
         for (i, at) in (0..).zip(sorted(flow, &remapped, &bodies)) {
             positions[at as usize] = i;
@@ -99,7 +103,14 @@ impl Bodies {
 }
 
 /// All that must run, what the walk met last first.
-fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: &[Wire]) -> Vec<u32> {
+fn walked(
+    flow: &Flow,
+    names: &Names<'_>,
+    bodies: &Bodies,
+    constants: &Constants,
+    roots: &[u32],
+    kept: &[Wire],
+) -> Vec<u32> {
     let effects = (0..).zip(&flow.kernels).filter(|(_, kernel)| has_effect(kernel)).map(|(i, _)| i);
     // The stack is emptied from its end.
     let mut stack: Vec<u32> = kept.iter().map(|wire| wire.kernel).chain(effects).collect();
@@ -116,16 +127,26 @@ fn walked(flow: &Flow, names: &Names<'_>, bodies: &Bodies, roots: &[u32], kept: 
         stack[last..].rotate_left(begin - last);
     }
     stack.iter_mut().for_each(|at| *at = bodies.first[*at as usize]);
-    let mut met = vec![false; flow.kernels.len()];
+    let kernels = flow.kernels.len();
+    let mut met = vec![false; kernels.saturating_add(constants.count as usize)];
     let mut order = Vec::new();
     while let Some(at) = stack.pop() {
         if !std::mem::replace(&mut met[at as usize], true) {
             order.push(at);
+            if at as usize >= kernels {
+                continue;
+            }
             let mut from = bodies.reads(flow, at);
             let kernel = &flow.kernels[at as usize];
             if names::commutes(kernel) {
                 let inputs = kernel.inputs.len().min(from.len());
                 names.sort(flow, &mut from[..inputs]);
+            }
+            if let Some(constant) = constants.of[at as usize]
+                && let Ok(number) = u32::try_from(kernels)
+            {
+                let place = constants::place(kernel).min(from.len());
+                from.insert(place, number.saturating_add(constant));
             }
             // Steps that are one kernel have no kernel of their own in the graph.
             if kernel.name != "WhileGrad" {
@@ -167,7 +188,13 @@ fn sorted(flow: &Flow, order: &[u32], bodies: &Bodies) -> Vec<u32> {
 
 /// The order after the remapper's sort: reversed post-order, from the last that needs nothing to the first, the last reader first. `walked` is
 /// the order before any sort, in which a variable's handle stands where the last of its kernels does.
-fn remapped(flow: &Flow, order: &[u32], walked: &[u32], bodies: &Bodies) -> Vec<u32> {
+fn remapped(
+    flow: &Flow,
+    order: &[u32],
+    walked: &[u32],
+    bodies: &Bodies,
+    constants: &Constants,
+) -> Vec<u32> {
     let Waits { mut readers, number, .. } =
         Waits::of(flow, order.iter().copied(), |from| bodies.first[from as usize]);
     // What a loop's gradient reads of its steps comes through lists, which begin at constants of their own.
@@ -192,30 +219,45 @@ fn remapped(flow: &Flow, order: &[u32], walked: &[u32], bodies: &Bodies) -> Vec<
             readers[bodies.first[x.kernel as usize] as usize].push(*at);
         }
     }
+    let mut of_constant = vec![Vec::new(); constants.count as usize];
+    for at in order {
+        constants.of[*at as usize].into_iter().for_each(|constant| of_constant[constant as usize].push(*at));
+    }
     let mut done = vec![false; flow.kernels.len()];
     let mut reversed = Vec::new();
-    for source in walked.iter().rev() {
-        let begin = match flow.kernels[*source as usize].effect.variable() {
+    for source in walked.iter().rev().map(|source| *source as usize) {
+        let Some(kernel) = flow.kernels.get(source) else {
+            let constant = source.saturating_sub(flow.kernels.len());
+            let begin = of_constant.get_mut(constant).map(std::mem::take).unwrap_or_default();
+            visit(begin, &readers, &mut done, &mut reversed);
+            continue;
+        };
+        let begin = match kernel.effect.variable() {
             Some(variable) => std::mem::take(&mut of_variable[variable as usize]),
-            None if number[*source as usize] == 0 => vec![*source],
+            None if number[source] == 0 => u32::try_from(source).into_iter().collect(),
             None => continue,
         };
-        let mut stack: Vec<(u32, bool)> = begin.into_iter().map(|at| (at, false)).collect();
-        while let Some((at, left)) = stack.pop() {
-            if done[at as usize] {
-                continue;
-            }
-            if left {
-                done[at as usize] = true;
-                reversed.push(at);
-            } else {
-                stack.push((at, true));
-                stack.extend(readers[at as usize].iter().map(|to| (*to, false)));
-            }
-        }
+        visit(begin, &readers, &mut done, &mut reversed);
     }
     reversed.reverse();
     reversed
+}
+
+/// Puts what is reached from these behind what it reaches, the last of them first.
+fn visit(begin: Vec<u32>, readers: &[Vec<u32>], done: &mut [bool], reversed: &mut Vec<u32>) {
+    let mut stack: Vec<(u32, bool)> = begin.into_iter().map(|at| (at, false)).collect();
+    while let Some((at, left)) = stack.pop() {
+        if done[at as usize] {
+            continue;
+        }
+        if left {
+            done[at as usize] = true;
+            reversed.push(at);
+        } else {
+            stack.push((at, true));
+            stack.extend(readers[at as usize].iter().map(|to| (*to, false)));
+        }
+    }
 }
 
 /// Puts updates into the order in which the walk begins at them: by the names of the kernels that Keras makes for the `k`-th

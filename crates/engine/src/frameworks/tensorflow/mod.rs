@@ -5,6 +5,7 @@
 //! through (`memory`): a buffer is freed after its last reader, and written over where a kernel may. XLA, where it is on,
 //! first fuses chains of elementwise kernels (`xla`). Rules are those of TensorFlow 2.21 and Keras 3.15.
 
+mod constants;
 mod dependencies;
 mod eager;
 mod forward;

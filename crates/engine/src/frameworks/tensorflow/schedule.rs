@@ -20,7 +20,7 @@ use memfit_graph::order::sorted_by_key;
 use std::collections::VecDeque;
 
 /// How many orders are played.
-pub(super) const SHUFFLES: u32 = 5;
+pub(super) const SHUFFLES: u32 = 9;
 
 /// The kernels that the kept wires and the variables' updates need, and what decides in which order they run.
 pub(super) struct Schedule<'a> {
