@@ -145,13 +145,21 @@ impl Layer for BatchNormalization {
         }
         let x = run.x_f32(0);
         let statistics = if training {
+            // Without the axes of one element that they are over.
+            let channels: Vec<u64> = per_channel.iter().copied().filter(|d| *d != 1).collect();
             let (mean, variance) = run.moments(x, &per_channel);
-            (mean, variance)
+            (run.view("Squeeze", mean, &channels), run.view("Squeeze", variance, &channels))
         } else {
             let (mean, variance) = (next(run, true), next(run, true));
-            let Some((mean, variance)) = mean.zip(variance) else { return run.finish(x) };
-            (run.view("Reshape", mean, &per_channel), run.view("Reshape", variance, &per_channel))
+            let Some(statistics) = mean.zip(variance) else { return run.finish(x) };
+            statistics
         };
+        // What belongs to the last axis broadcasts as it is.
+        if shape.last() == per_channel.last() && per_channel.iter().filter(|d| **d != 1).count() == 1 {
+            per_channel.retain(|d| *d != 1);
+        }
+        let (mean, variance) = statistics;
+        let statistics = (run.view("Reshape", mean, &per_channel), run.view("Reshape", variance, &per_channel));
         let [scale, offset] = [scale, offset].map(|w| w.map(|w| run.view("Reshape", w, &per_channel)));
         let y = run.normalize(x, statistics, scale, offset);
         let y = run.to_compute(y);
