@@ -78,3 +78,35 @@ pub(super) fn first(wire: Wire) -> Vec<Option<Wire>> {
 pub(super) fn incoming(grads: &[Option<Wire>]) -> Option<Wire> {
     grads.first().copied().flatten()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gradients_of_a_constant_are_constants_where_grappler_folds() {
+        for (folds, stage, expected) in [
+            (true, Stage::Backward, "Const"),
+            (false, Stage::Backward, "RealDiv"),
+            (true, Stage::Forward, "RealDiv"),
+        ] {
+            let mut flow = Flow { folds, stage, ..Flow::default() };
+            let one = flow.constant(&[], DType::Float32);
+            let column = flow.view("Reshape", one, &[1, 1]);
+            let tiled = flow.broadcast_to(column, &[8, 4]);
+            let share = flow.scaled("RealDiv", tiled);
+            assert_eq!((flow.kernel(share).name, flow.shape(share)), (expected, &[8, 4][..]));
+        }
+    }
+
+    #[test]
+    fn of_two_reshapes_one_is_left() {
+        let mut flow = Flow::default();
+        let variable = flow.variable(&[6, 4], DType::Float32, true);
+        let x = flow.read(variable);
+        let flat = flow.view("Reshape", x, &[24]);
+        let square = flow.view("Reshape", flat, &[3, 8]);
+        assert_eq!(flow.kernel(square).inputs, [x]);
+        assert_eq!(flow.view("Reshape", square, &[6, 4]), x);
+    }
+}

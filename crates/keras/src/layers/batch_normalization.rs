@@ -159,7 +159,8 @@ impl Layer for BatchNormalization {
             per_channel.retain(|d| *d != 1);
         }
         let (mean, variance) = statistics;
-        let statistics = (run.view("Reshape", mean, &per_channel), run.view("Reshape", variance, &per_channel));
+        let statistics =
+            (run.view("Reshape", mean, &per_channel), run.view("Reshape", variance, &per_channel));
         let [scale, offset] = [scale, offset].map(|w| w.map(|w| run.view("Reshape", w, &per_channel)));
         let y = run.normalize(x, statistics, scale, offset);
         let y = run.to_compute(y);

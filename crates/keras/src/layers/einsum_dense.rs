@@ -5,9 +5,9 @@
 
 use super::LayerSpec;
 use super::quantized::{self, Projection};
-use crate::operations::contraction;
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
+use crate::operations::contraction;
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};

@@ -61,3 +61,27 @@ fn value(flow: &Flow, kernel: &Kernel) -> Option<Vec<u64>> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::DType;
+
+    #[test]
+    fn equal_constants_are_one() {
+        let mut flow = Flow::default();
+        let variable = flow.variable(&[2, 3, 4], DType::Float32, true);
+        let x = flow.read(variable);
+        let mean = flow.reduce("Mean", x, &[1, 1, 4]);
+        let last = flow.reduce("Sum", x, &[4]);
+        let other = flow.reduce("Sum", x, &[2, 3]);
+        let flat = flow.view("Reshape", last, &[2, 3, 1]);
+        let tiled = flow.broadcast_to(mean, &[2, 3, 4]);
+        let constants = Constants::of(&flow);
+        let of = |wire: memfit_graph::kernels::Wire| constants.of[wire.kernel as usize];
+        assert_eq!((of(x), constants.count), (None, 3));
+        assert_eq!(of(mean), of(last), "both are over the first two axes");
+        assert_ne!(of(mean), of(other));
+        assert_eq!(of(flat), of(tiled), "a shape and multiples of the same numbers");
+    }
+}

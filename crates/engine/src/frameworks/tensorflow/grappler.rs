@@ -5,7 +5,8 @@
 //! sort that leaves kernels which become ready together as they were (grappler/utils/topological_sort.cc). The walk begins at
 //! the kernel that must run whose name is last in the alphabet (model_pruner.cc sorts them), and takes a kernel's last input
 //! first. So it depends on names, which Keras makes by counting: with Adam the walk begins at the first moment of the
-//! variable for which `Mul_{4k+3}` is the last string. What it reaches first is put last, and runs first.
+//! variable for which `Mul_{4k+3}` is the last string, once it is through with what forward reads: `adam` stands before `functional` in
+//! the alphabet, `sgd` behind it. What it reaches first is put last, and runs first.
 //! In between the remapper sorts in another way (grappler/utils/graph_view.cc, `SortTopologically`): depth first from what needs nothing,
 //! the last of it first. That is the variable, or the seed of a dropout, whose layer's name is the last in the alphabet, since reads must run
 //! too: what comes behind such a layer in forward is reached from there, so that the gradients of its weights stand behind
@@ -116,7 +117,8 @@ fn walked(
     let mut stack: Vec<u32> = kept.iter().map(|wire| wire.kernel).chain(effects).collect();
     let last = stack.len();
     stack.extend(roots.iter().rev());
-    // What forward reads of variables must run as well, a seed among them. The optimizer's reads lead to nothing but updates.
+    // What forward reads of variables must run as well, a seed among them: before the optimizer unless that comes later in the alphabet. The
+    // optimizer's reads lead to nothing but updates.
     let reads = (0..)
         .zip(&flow.kernels)
         .filter(|(_, kernel)| kernel.stage == Stage::Forward && reads_a_variable(kernel));
@@ -188,13 +190,7 @@ fn sorted(flow: &Flow, order: &[u32], bodies: &Bodies) -> Vec<u32> {
 
 /// The order after the remapper's sort: reversed post-order, from the last that needs nothing to the first, the last reader first. `walked` is
 /// the order before any sort, in which a variable's handle stands where the last of its kernels does.
-fn remapped(
-    flow: &Flow,
-    order: &[u32],
-    walked: &[u32],
-    bodies: &Bodies,
-    constants: &Constants,
-) -> Vec<u32> {
+fn remapped(flow: &Flow, order: &[u32], walked: &[u32], bodies: &Bodies, constants: &Constants) -> Vec<u32> {
     let Waits { mut readers, number, .. } =
         Waits::of(flow, order.iter().copied(), |from| bodies.first[from as usize]);
     // What a loop's gradient reads of its steps comes through lists, which begin at constants of their own.
@@ -209,14 +205,13 @@ fn remapped(
         if let Some(variable) = kernel.effect.variable() {
             of_variable[variable as usize].push(*at);
         }
-        // The gradients of a convolution read the shape of its input: a constant, which must not be there before the input is
+        // The gradients of a convolution read the shapes of its inputs: constants, which must not be there before the inputs are
         // (`ConstantFolding::MaterializeShapes`).
         let of = kernel.gradient_of.filter(|_| kernel.name.contains("Backprop"));
         if let Some(conv) = of.map(|of| &flow.kernels[of as usize])
             && matches!(conv.name, "Conv2D" | "Conv3D")
-            && let Some(x) = conv.inputs.first()
         {
-            readers[bodies.first[x.kernel as usize] as usize].push(*at);
+            conv.inputs.iter().for_each(|x| readers[bodies.first[x.kernel as usize] as usize].push(*at));
         }
     }
     let mut of_constant = vec![Vec::new(); constants.count as usize];

@@ -137,7 +137,9 @@ pub(crate) fn run(
         if plan.grappler && !plan.xla {
             merged::merge(&mut builder.flow);
         }
-        let names = plan.grappler.then(|| Names::of(&builder.flow, &graph.name, &builder.layers).with(&plan.optimizer));
+        let names = plan
+            .grappler
+            .then(|| Names::of(&builder.flow, &graph.name, &builder.layers).with(&plan.optimizer));
         if let Some(names) = names.as_ref().filter(|_| !plan.xla) {
             pushed::push_down(&mut builder.flow, names, &kept);
         }

@@ -197,6 +197,23 @@ mod tests {
     }
 
     #[test]
+    fn an_optimizer_is_compared_with_the_model() {
+        let is_last = |model: &str, optimizer| {
+            Names::of(&Flow::default(), model, &[]).with(optimizer).optimizer_is_last
+        };
+        for (model, optimizer, expected) in [
+            ("functional", "adam", false),
+            ("functional", "momentum", true),
+            ("functional", "rmsprop-centered", true),
+            ("sequential", "rmsprop", false),
+            ("sequential", "sgd", true),
+            ("Unet", "adam", true),
+        ] {
+            assert_eq!(is_last(model, optimizer), expected, "{model} {optimizer}");
+        }
+    }
+
+    #[test]
     fn tenth_comes_before_second() {
         let mut flow = Flow::default();
         let x = flow.constant(&[2], DType::Float32);
