@@ -71,9 +71,10 @@ impl<'a> Names<'a> {
         Names { model, layers, earlier, optimizer_is_last: false }
     }
 
-    /// The same where the step is this optimizer's.
+    /// The same where the step is this optimizer's. A model without a name is called after its class.
     pub(super) fn with(self, optimizer: &str) -> Names<'a> {
-        let last = scope_of(optimizer).bytes().gt(called_again(self.model));
+        let model = if self.model.is_empty() { "functional" } else { self.model };
+        let last = scope_of(optimizer).bytes().gt(called_again(model));
         Names { optimizer_is_last: last, ..self }
     }
 
@@ -208,6 +209,7 @@ mod tests {
             ("sequential", "rmsprop", false),
             ("sequential", "sgd", true),
             ("Unet", "adam", true),
+            ("", "adam", false),
         ] {
             assert_eq!(is_last(model, optimizer), expected, "{model} {optimizer}");
         }
