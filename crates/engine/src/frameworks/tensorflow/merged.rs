@@ -5,7 +5,7 @@
 //! out, so only those are merged whose inputs and result say all.
 
 use super::{Flow, names};
-use memfit_graph::kernels::{Effect, Wire};
+use memfit_graph::kernels::Effect;
 use std::collections::BTreeMap;
 
 /// Kernels that the number of inputs, the inputs and the result's shape determine.
@@ -27,28 +27,26 @@ const DETERMINED: &[(&str, usize)] = &[
 
 /// Lets all read the first of several equal kernels.
 pub(super) fn merge(flow: &mut Flow) {
-    let mut first: BTreeMap<(&'static str, Vec<Wire>, Vec<u64>), Wire> = BTreeMap::new();
-    let mut same: BTreeMap<Wire, Wire> = BTreeMap::new();
+    let mut first: BTreeMap<Vec<u64>, u32> = BTreeMap::new();
+    // By kernel, the one that stands for it.
+    let mut one: Vec<u32> = Vec::with_capacity(flow.kernels.len());
     for (at, kernel) in (0..).zip(&mut flow.kernels) {
-        for wire in &mut kernel.inputs {
-            *wire = same.get(wire).copied().unwrap_or(*wire);
-        }
-        let [made] = &kernel.outputs[..] else { continue };
+        kernel.inputs.iter_mut().for_each(|wire| wire.kernel = one[wire.kernel as usize]);
         let of = (kernel.name, kernel.inputs.len());
-        if kernel.effect != Effect::None || kernel.turn.is_some() || !DETERMINED.contains(&of) {
+        let name = DETERMINED.iter().position(|name| *name == of);
+        let is_free = kernel.effect == Effect::None && kernel.turn.is_none();
+        let (Some(name), true, Some(made)) = (name, is_free, kernel.outputs.first()) else {
+            one.push(at);
             continue;
-        }
-        let wire = Wire { kernel: at, output: 0 };
-        let dtype = u64::from(made.dtype.size_of(1).0);
-        let mut inputs = kernel.inputs.clone();
+        };
+        let mut key: Vec<u64> =
+            kernel.inputs.iter().map(|wire| u64::from(wire.kernel) << 32 | u64::from(wire.output)).collect();
         if names::commutes(kernel) {
-            inputs.sort_unstable();
+            key.sort_unstable();
         }
-        let key = (kernel.name, inputs, [&made.shape[..], &[dtype]].concat());
-        let one = *first.entry(key).or_insert(wire);
-        if one != wire {
-            same.insert(wire, one);
-        }
+        key.extend([name as u64, made.dtype.size_of(1).0]);
+        key.extend(&made.shape);
+        one.push(*first.entry(key).or_insert(at));
     }
 }
 
