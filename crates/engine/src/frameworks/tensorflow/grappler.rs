@@ -73,18 +73,25 @@ struct Bodies {
 
 impl Bodies {
     fn of(flow: &Flow) -> Bodies {
-        let mut copies: BTreeMap<(u32, u64), Vec<(u32, u32)>> = BTreeMap::new();
+        // By loop, place in its body and step.
+        let mut copies: BTreeMap<Vec<u64>, u32> = BTreeMap::new();
         for (at, kernel) in (0..).zip(&flow.kernels) {
             if let Some(turn) = kernel.turn {
-                copies.entry((turn.of, turn.place)).or_default().push((turn.step, at));
+                copies.insert(vec![turn.of.into(), turn.place, turn.step.into(), at.into()], at);
             }
         }
         let mut bodies = Bodies { first: (0..).take(flow.kernels.len()).collect(), second: BTreeMap::new() };
-        for (_, mut copies) in copies {
-            copies.sort_unstable();
-            let Some((_, first)) = copies.first().copied() else { continue };
-            copies.iter().for_each(|(_, at)| bodies.first[*at as usize] = first);
-            bodies.second.extend(copies.get(1).map(|(_, second)| (first, *second)));
+        let mut before: Option<(&[u64], u32)> = None;
+        for (key, at) in &copies {
+            let first = match before {
+                Some((place, first)) if place == &key[..2] => first,
+                _ => *at,
+            };
+            if first != *at {
+                bodies.first[*at as usize] = first;
+                bodies.second.entry(first).or_insert(*at);
+            }
+            before = Some((&key[..2], first));
         }
         bodies
     }

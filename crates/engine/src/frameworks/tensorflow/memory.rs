@@ -51,27 +51,28 @@ pub(super) fn play(
         let made = Made { shape: variable.shape.clone(), dtype: variable.dtype, place: Place::New };
         variables.push(resident(&mut memory, &made, of));
     }
-    let mut feeds: BTreeMap<u32, StorageId> = BTreeMap::new();
+    let mut feeds: Vec<Option<StorageId>> = vec![None; builder.feeds.len()];
     for kernel in &flow.kernels {
         if let (Effect::Feed(feed), Some(made)) = (kernel.effect, kernel.outputs.first()) {
             let of = &builder.feeds[feed as usize];
-            feeds.insert(feed, resident(&mut memory, made, of));
+            feeds[feed as usize] = Some(resident(&mut memory, made, of));
         }
     }
     let mut uses: BTreeMap<Wire, u32> = BTreeMap::new();
     for at in order {
         flow.kernels[*at as usize].inputs.iter().for_each(|wire| *uses.entry(*wire).or_default() += 1);
     }
-    let mut until: BTreeMap<usize, Vec<Wire>> = BTreeMap::new();
-    holds.iter().for_each(|(wire, end)| until.entry(*end).or_default().push(*wire));
+    let mut until: BTreeMap<u32, Vec<Wire>> = BTreeMap::new();
+    let number = |kernels: usize| u32::try_from(kernels).unwrap_or(u32::MAX);
+    holds.iter().for_each(|(wire, end)| until.entry(number(*end)).or_default().push(*wire));
     let held = holds.iter().map(|(wire, _)| wire);
     kept.iter().chain(held).for_each(|wire| *uses.entry(*wire).or_default() += 1);
     let of_parameters: BTreeMap<Wire, u32> =
         gradients.iter().map(|(variable, wire)| (*wire, *variable)).collect();
-    let mut storages: BTreeMap<Wire, StorageId> = BTreeMap::new();
-    for (done, at) in order.iter().enumerate() {
+    let mut storages: BTreeMap<Wire, u32> = BTreeMap::new();
+    for (done, at) in (0..).zip(order) {
         for storage in until.remove(&done).into_iter().flatten().filter_map(|wire| storages.get(&wire)) {
-            memory.release(*storage);
+            memory.release(StorageId(*storage));
         }
         let kernel = &flow.kernels[*at as usize];
         memory.layer = kernel.layer;
@@ -80,7 +81,8 @@ pub(super) fn play(
             Stage::Backward => Phase::Backward,
             Stage::Update => Phase::OptimizerStep,
         };
-        let inputs: Vec<Option<StorageId>> = kernel.inputs.iter().map(|w| storages.get(w).copied()).collect();
+        let inputs: Vec<Option<StorageId>> =
+            kernel.inputs.iter().map(|wire| storages.get(wire).copied().map(StorageId)).collect();
         memory.note_reads(kernel.name, kernel.stage, &inputs);
         for (output, made) in (0..).zip(&kernel.outputs) {
             let wire = Wire { kernel: *at, output };
@@ -96,7 +98,7 @@ pub(super) fn play(
             let storage = match (made.place, kernel.effect) {
                 (Place::Host, _) => continue,
                 (Place::Alias, Effect::Read(variable)) => Some(variables[variable as usize]),
-                (Place::Alias, Effect::Feed(feed)) => feeds.get(&feed).copied(),
+                (Place::Alias, Effect::Feed(feed)) => feeds[feed as usize],
                 (Place::Alias, _) => inputs.first().copied().flatten(),
                 (Place::Reuse, _) if !builder.plan.eager => reused(),
                 (Place::Reuse | Place::New, _) => None,
@@ -116,7 +118,7 @@ pub(super) fn play(
             });
             let readers = uses.get(&wire).copied().unwrap_or(0);
             memory.references[storage.0 as usize] += readers;
-            storages.insert(wire, storage);
+            storages.insert(wire, storage.0);
             if fresh {
                 // Held by the kernel while it runs.
                 memory.release(storage);

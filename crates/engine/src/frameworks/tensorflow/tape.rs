@@ -6,7 +6,7 @@
 //! executor runs what becomes ready together.
 
 use super::{Effect, Flow, Wire};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The last place of the sums where several gradients of one kernel's outputs meet.
 const SUMS: u64 = 255;
@@ -90,12 +90,16 @@ fn total(flow: &mut Flow, variable: u32, met: &[Wire]) -> Option<Wire> {
 
 /// The gradients that several steps of a loop found are one, their sum.
 fn without_steps(flow: &mut Flow, variable: u32, met: &[Wire]) -> Vec<Wire> {
-    let of = |flow: &Flow, wire: &Wire| flow.kernel(*wire).turn.map(|turn| turn.of);
-    let (steps, mut others): (Vec<Wire>, Vec<Wire>) = met.iter().partition(|wire| of(flow, wire).is_some());
-    let loops: BTreeSet<Option<u32>> = steps.iter().map(|wire| of(flow, wire)).collect();
-    for one in loops {
-        let of_one: Vec<Wire> = steps.iter().copied().filter(|wire| of(flow, wire) == one).collect();
-        others.extend(flow.sum_of_steps(variable, &of_one));
+    let mut others = Vec::new();
+    let mut loops: BTreeMap<u32, Vec<Wire>> = BTreeMap::new();
+    for wire in met {
+        match flow.kernel(*wire).turn {
+            Some(turn) => loops.entry(turn.of).or_default().push(*wire),
+            None => others.push(*wire),
+        }
+    }
+    for of_one in loops.values() {
+        others.extend(flow.sum_of_steps(variable, of_one));
     }
     others
 }
