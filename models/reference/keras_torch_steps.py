@@ -9,6 +9,7 @@ Without a GPU no convolution in bfloat16 is given to cuDNN, whose layout is anot
 
 import json
 import os
+import sys
 
 os.environ.update(KERAS_BACKEND="torch", KERAS_TORCH_DEVICE="cuda")
 
@@ -67,15 +68,23 @@ def nested():
     return Model(x, layers.Dense(4, activation="softmax")(layers.GlobalAveragePooling2D()(h)))
 
 
+def recurrent():
+    x = Input((20,), dtype="int32")
+    h = layers.LSTM(64, return_sequences=True)(layers.Embedding(100, 64)(x))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.GRU(32)(layers.Dropout(0.2)(h))))
+
+
 OPTIMIZERS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "rmsprop", "sgd")
 STEPS = [(dense, optimizer, "float32") for optimizer in OPTIMIZERS]
 STEPS += [(dense, "adam", policy) for policy in ("mixed_float16", "mixed_bfloat16")]
 STEPS += [(model, "adam", policy) for model in (convolutions, separable, nested) for policy in ("float32", "mixed_float16")]
+STEPS += [(recurrent, "sgd", policy) for policy in ("float32", "mixed_float16")]
 STEPS += [(attention, "adam", policy) for policy in ("float32", "mixed_float16", "mixed_bfloat16")]
 
 
 def answer():
     """What Keras and PyTorch ask of values that fake tensors do not have."""
+    sys.modules["keras.src.backend.torch.rnn"]._is_cuda_cudnn_available = lambda: True
     keras.src.backend.torch.random.torch_seed_generator = lambda seed: None
     keras.src.backend.torch.core.convert_to_numpy = lambda tensor: 0.5  # Nadam asks for a product of its rates
     asked = torch.ops.aten._local_scalar_dense.default

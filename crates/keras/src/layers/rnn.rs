@@ -5,11 +5,13 @@
 
 use super::LayerSpec;
 use super::recurrence::{Body, Recurrence, begin};
+use super::recurrent::RecurrentCell;
 use crate::arguments::Arguments;
 use crate::layer::{Call, Cell, Configured, Drawn, Facts, Layer, Step, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::kernels::Wire;
 use memfit_graph::{Dim, OpError, Shape};
 use serde::Deserialize;
@@ -133,6 +135,30 @@ impl Layer for Rnn {
                 .extend(cell.states().into_iter().map(|size| call.output([batch.clone(), Dim::Known(size)])));
         }
         Ok(outputs)
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let options = &self.options;
+        // Of what cuDNN does not run, and of states that are given or asked for, there is nothing here.
+        let is_plain = !options.unroll && !options.stateful && !options.return_state && run.tensors() == 1;
+        let cell = self.cell.layer.downcast::<RecurrentCell>().filter(|cell| {
+            self.can_fuse && cell.is_default() && !cell.drops_state() && is_plain && options.use_cudnn()
+        });
+        let Some(cell) = cell else { return run.not_modelled() };
+        let mut x = run.x(0);
+        if cell.dropout > 0.0 && run.l.training {
+            // By a mask of one step.
+            x = x.scale(run.l, "mul");
+        }
+        if options.go_backwards {
+            x = x.scale(run.l, "flip");
+        }
+        let mut y = run.recurrent(&x, cell.units, cell.states().len());
+        if !options.return_sequences {
+            let steps = y.shape.get(1).copied().unwrap_or(1);
+            y = y.narrow(run.l, 1, steps.saturating_sub(1), 1).reshape(run.l, run.out_shape());
+        }
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
