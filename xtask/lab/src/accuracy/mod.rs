@@ -5,6 +5,7 @@
 
 mod compare;
 mod holders;
+mod keras_torch;
 mod measured;
 mod page;
 mod records;
@@ -159,7 +160,12 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("{}", records.as_deref().unwrap_or_default());
         page::write(
             &sections,
-            [tensorflow::section(&options.beside())?, records, measured.as_ref().map(measured::page)],
+            [
+                tensorflow::section(&options.beside())?,
+                keras_torch::section()?,
+                records,
+                measured.as_ref().map(measured::page),
+            ],
         )?;
     }
     Ok(sections.iter().all(|section| section.failed() == 0))

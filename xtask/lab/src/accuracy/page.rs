@@ -25,7 +25,7 @@ Above, each model is read from its best export, one that keeps what training nee
 ";
 
 /// Writes the page, with further sections where there are any.
-pub(super) fn write(sections: &[Section], further: [Option<String>; 3]) -> Result<()> {
+pub(super) fn write(sections: &[Section], further: [Option<String>; 4]) -> Result<()> {
     let sections = sections.iter().map(section).chain(further.into_iter().flatten());
     let text = sections.fold(HEAD.to_owned(), |text, section| text + &section);
     std::fs::create_dir_all(crate::root().join("docs"))?;

@@ -108,7 +108,7 @@ fn compare(file: &File, models: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn percent(hundredths: i128) -> String {
+pub(super) fn percent(hundredths: i128) -> String {
     let sign = if hundredths < 0 { "-" } else { "+" };
     let n = hundredths.unsigned_abs();
     format!("{sign}{}.{:02} %", n / 100, n % 100)

@@ -1,0 +1,75 @@
+//! Keras models on its PyTorch backend beside PyTorch's own allocations (`models/reference/keras_torch_steps.py`).
+
+use super::tensorflow::percent;
+use anyhow::{Context, Result, anyhow};
+use memfit_engine::{Framework, Model, Plan};
+use memfit_graph::{Binding, Problem};
+use serde::Deserialize;
+use serde_json::Value;
+use std::fmt::Write;
+
+#[derive(Deserialize)]
+struct File {
+    torch: String,
+    keras: String,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    model: String,
+    optimizer: String,
+    policy: String,
+    batch: u64,
+    peak_bytes: u64,
+    config: Value,
+}
+
+/// The section.
+///
+/// # Errors
+/// A file or a model that cannot be read.
+pub(super) fn section() -> Result<Option<String>> {
+    let path = crate::root().join("models/reference/keras_torch_steps.json");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let file: File =
+        serde_json::from_str(&std::fs::read_to_string(&path)?).with_context(|| path.display().to_string())?;
+    let mut text = format!(
+        "\n## Keras models on its PyTorch backend\n\nKeras' own `train_step` on fake tensors of the device `cuda`, the second of two, counted \
+         as above. Torch {}, Keras {}. What is missing are scalars of the optimizer, the loss and the metrics, of 512 bytes each.\n\n\
+         | model | step | estimated | PyTorch | error |\n| --- | --- | ---: | ---: | ---: |\n",
+        file.torch, file.keras
+    );
+    for step in &file.steps {
+        let (estimated, measured) = (estimate(step)?, i128::from(step.peak_bytes));
+        let error = (estimated - measured) * 10_000 / measured.max(1);
+        let (model, policy, optimizer) = (&step.model, &step.policy, &step.optimizer);
+        let _ = writeln!(
+            text,
+            "| {model} | {policy} {optimizer} | {estimated} | {measured} | {} |",
+            percent(error)
+        );
+    }
+    Ok(Some(text))
+}
+
+/// The peak in bytes.
+fn estimate(step: &Step) -> Result<i128> {
+    let failed = |problems: Vec<Problem>| {
+        anyhow!("{}: {}", step.model, problems.first().map_or_else(String::new, ToString::to_string))
+    };
+    let config = step.config.to_string();
+    let imported =
+        memfit_keras::import(config.as_bytes(), &memfit_keras::Options::default()).map_err(failed)?;
+    let plan = Plan {
+        framework: Framework::Pytorch,
+        optimizer: step.optimizer.clone(),
+        as_fake_tensors: true,
+        ..Plan::default()
+    };
+    let binding = Binding { batch: Some(step.batch), ..Binding::default() };
+    let model = Model::new(imported.graph, &step.model, "keras", 0);
+    Ok(model.estimate(&binding, &plan).map_err(failed)?.peak.allocated.0.into())
+}
