@@ -20,35 +20,27 @@ pub(crate) fn is_keras(graph: &Graph) -> bool {
 /// The dictionaries of the model and of the models inside it, as names, in the order in which they go.
 pub(super) fn names(graph: &Graph) -> Vec<Name> {
     let consumers = graph.consumers();
+    let end_of_all = graph.nodes.len().saturating_sub(1);
     let mut names = Vec::new();
-    for (i, node) in graph.nodes.iter().enumerate() {
+    // The models that a node runs in, from the outermost, each with the last node before its call returns.
+    let mut calls: Vec<(&str, usize)> = Vec::new();
+    for (i, node) in graph.nodes.iter().enumerate().rev() {
+        let path = &**node.path();
+        while calls.pop_if(|(model, _)| !is_inside(path, model)).is_some() {}
+        let known = calls.last().map_or(0, |(model, _)| model.len() + 1);
+        calls.extend(path.match_indices('/').filter(|(at, _)| *at >= known).map(|(at, _)| (&path[..at], i)));
         for tensor in node.outputs.iter().flatten() {
             let last = consumers[tensor.index()].last().map_or(i, |reader| reader.index());
-            let mut model = parent(node.path());
-            let mut end = returns(graph, i, model);
             // What a model gives back, the one around it holds as well.
-            while end < last && !model.is_empty() {
-                model = parent(model);
-                end = returns(graph, i, model);
-            }
+            let end = calls.iter().rev().map(|(_, end)| *end).find(|end| *end >= last).unwrap_or(end_of_all);
             names.extend(u32::try_from(end).ok().map(|until| Name { until, tensor: *tensor, rebound: None }));
         }
     }
     sorted_by_key(names, |name| name.until.into())
 }
 
-/// The path of the model that a layer is called in.
-fn parent(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(model, _)| model)
-}
-
-/// The last node that runs before the call of `model` returns in which node `first` runs.
-fn returns(graph: &Graph, first: usize, model: &str) -> usize {
-    if model.is_empty() {
-        return graph.nodes.len().saturating_sub(1);
-    }
-    let is_inside = |path: &str| path.strip_prefix(model).is_some_and(|rest| rest.starts_with('/'));
-    first + graph.nodes[first + 1..].iter().take_while(|node| is_inside(node.path())).count()
+fn is_inside(path: &str, model: &str) -> bool {
+    path.strip_prefix(model).is_some_and(|rest| rest.starts_with('/'))
 }
 
 impl Runner<'_> {
@@ -70,5 +62,27 @@ impl Runner<'_> {
         let old: Vec<Option<StorageId>> = leaves.iter_mut().map(|leaf| leaf.grad.take()).collect();
         old.iter().flatten().for_each(|storage| self.tape.memory.release(*storage));
         old
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::{Attributes, DType, Role, Shape, Type};
+
+    #[test]
+    fn a_model_holds_its_layers_outputs_until_it_returns() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([2])), Role::Input);
+        let mut at = x;
+        let mut made = Vec::new();
+        for path in ["first", "part/a", "part/inner/b", "part/c", "last"] {
+            at = g.push("Relu", Attributes::default(), &[at], path).unwrap();
+            made.push(at);
+        }
+        let names = names(&g);
+        let until = |t: TensorId| names.iter().find(|name| name.tensor == t).unwrap().until;
+        // What `inner` gives back is held by `part`, what `part` gives back by the whole.
+        assert_eq!(made.iter().map(|t| until(*t)).collect::<Vec<_>>(), [4, 3, 3, 4, 4]);
     }
 }
