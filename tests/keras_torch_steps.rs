@@ -5,8 +5,7 @@ use memfit_engine::{Framework, Model, Plan};
 use memfit_graph::Binding;
 use serde_json::Value;
 
-/// By how much, in bytes, an estimate may be lower: scalars of the optimizer, the loss and the metrics, of 512 bytes each, and the last
-/// of a list that goes before the next is made. Higher by as much as a dropout's mask.
+/// By how much, in bytes, an estimate may be lower: scalars of the optimizer, the loss and the metrics, of 512 bytes each.
 const SCALARS: u64 = 24 << 10;
 
 #[test]

@@ -2,7 +2,6 @@
 
 use crate::infer::{Known, run};
 use crate::{DType, Dim, Graph, Inferred, Node, Num, OpError, Shape, TensorType, Type, Value};
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;

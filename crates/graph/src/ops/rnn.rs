@@ -150,19 +150,7 @@ impl Op for Rnn {
         }
         inputs.extend((1..4).chain(8..l.input_count()).filter_map(|i| Traced::optional(l, i)));
         let output = [seq, batch, self.directions.saturating_mul(hidden)];
-        let mut call = Call::new("_cudnn_rnn").autocast(Autocast::Lower);
-        for (i, input) in inputs.iter().enumerate() {
-            call = call.input(input.operand, Grad::New).saves([Saved::Input(i)]);
-        }
-        // The backward kernel makes the gradients of input and states whether or not they are wanted.
-        for input in inputs[..=states.len()].iter().filter(|input| !input.requires_grad) {
-            call = call.backward_scratch(&input.shape, OutDtype::Promoted);
-        }
-        call = call.output(&output, OutDtype::Promoted, Place::New).saves([Saved::Output(0)]);
-        for _ in states {
-            call = call.output(&state_shape, OutDtype::Promoted, Place::New);
-        }
-        let y = Traced::of(l, call, &output, &inputs.iter().collect::<Vec<_>>());
+        let y = cudnn_rnn(l, &inputs, &output, states.len());
         let Operand::Result { call, .. } = y.operand else { return };
         for (j, _) in states.iter().enumerate() {
             let operand = Operand::Result { call, output: j + 1 };
@@ -182,6 +170,24 @@ impl Op for Rnn {
             l.bind(0, y.operand);
         }
     }
+}
+
+/// `_cudnn_rnn` of a sequence, so many states to begin with and weights: the output of each step, and behind it the last states.
+pub fn cudnn_rnn(l: &mut Lowering<'_>, inputs: &[Traced], output: &[u64], states: usize) -> Traced {
+    let mut call = Call::new("_cudnn_rnn").autocast(Autocast::Lower);
+    for (i, input) in inputs.iter().enumerate() {
+        call = call.input(input.operand, Grad::New).saves([Saved::Input(i)]);
+    }
+    let begin = inputs.iter().take(states + 1);
+    // The backward kernel makes the gradients of input and states whether or not they are wanted.
+    for input in begin.clone().filter(|input| !input.requires_grad) {
+        call = call.backward_scratch(&input.shape, OutDtype::Promoted);
+    }
+    call = call.output(output, OutDtype::Promoted, Place::New).saves([Saved::Output(0)]);
+    for state in begin.skip(1) {
+        call = call.output(&state.shape, OutDtype::Promoted, Place::New);
+    }
+    Traced::of(l, call, output, &inputs.iter().collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 
 use super::Torch;
 use memfit_graph::ops::Traced;
-use memfit_graph::{Call, Grad, OutDtype, Place, Saved};
+use memfit_graph::ops::rnn::cudnn_rnn;
+use memfit_graph::{Call, Grad, OutDtype, Place};
 
 impl Torch<'_, '_> {
     /// Runs `[batch, time, features]` through `states` states of so many units; gives the output of each step.
@@ -32,20 +33,7 @@ impl Torch<'_, '_> {
             inputs.push(bias);
             inputs.push(self.zeros(&[width]));
         }
-        let mut call = Call::new("_cudnn_rnn");
-        for (i, input) in inputs.iter().enumerate() {
-            call = call.input(input.operand, Grad::New).saves([Saved::Input(i)]);
-        }
-        // The backward kernel makes the gradients of input and states whether or not they are wanted.
-        for input in inputs[..=states].iter().filter(|input| !input.requires_grad) {
-            call = call.backward_scratch(&input.shape, OutDtype::Promoted);
-        }
-        let made = [at(0), at(1), units];
-        call = call.output(&made, OutDtype::Promoted, Place::New).saves([Saved::Output(0)]);
-        for _ in 0..states {
-            call = call.output(&[1, at(0), units], OutDtype::Promoted, Place::New);
-        }
-        Traced::of(self.l, call, &made, &inputs.iter().collect::<Vec<_>>())
+        cudnn_rnn(self.l, &inputs, &[at(0), at(1), units], states)
     }
 
     /// The gates of a variable, or of a row of it, in another order: `torch.cat` of its chunks.
