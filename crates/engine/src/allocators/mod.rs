@@ -138,6 +138,11 @@ pub trait Allocator {
     fn allocate(&mut self, request: Bytes) -> Result<Block, OutOfMemory>;
     /// Takes a block back.
     fn free(&mut self, block: Block);
+    /// What it holds while it meets a request whose block it gets back at once, and which leaves it as it was. `None` where it would
+    /// not be left so, or where that is not known before.
+    fn usage_with(&mut self, _request: Bytes) -> Option<Usage> {
+        None
+    }
     /// What it holds.
     fn usage(&self) -> Usage;
     /// The most that it may hold.

@@ -17,10 +17,6 @@ pub struct Moment {
     pub layer: u32,
     /// What was held.
     pub usage: Usage,
-    /// The largest free block.
-    pub largest_free: Bytes,
-    /// How many segments were held.
-    pub segments: usize,
 }
 
 /// The request at which a replay ended.
@@ -105,18 +101,17 @@ pub fn replay_with<A: Allocator + ?Sized>(
         blocks: vec![None; timeline.storages.len()],
         searches: &timeline.searches,
     };
+    let state_comes_late = options.steps > 0 && !options.state_first;
     let is_late = |event: &Event| {
-        let storage = timeline.storages.get(event.storage.0 as usize);
-        options.steps > 0
-            && !options.state_first
-            && storage.is_some_and(|s| s.category == Category::OptimizerState)
+        state_comes_late && timeline.storages[event.storage.0 as usize].category == Category::OptimizerState
     };
-    let (mut later, mut lasts) = (Vec::with_capacity(setup), vec![false; timeline.storages.len()]);
-    for (index, event) in timeline.events.iter().enumerate().take(setup) {
-        if let Some(lasts) = lasts.get_mut(event.storage.0 as usize) {
-            *lasts = true;
-        }
-        if is_late(event) { later.push(index) } else { run.events(index..index + 1, allocator) }
+    let (mut later, mut lasts) = (Vec::new(), vec![false; timeline.storages.len()]);
+    let mut from = 0;
+    for events in timeline.events[..setup].chunk_by(|a, b| is_late(a) == is_late(b)) {
+        events.iter().for_each(|event| lasts[event.storage.0 as usize] = true);
+        let range = from..from + events.len();
+        from = range.end;
+        if is_late(&events[0]) { later.push(range) } else { run.events(range, allocator) }
     }
     let begins = |event: &Event| event.phase == Phase::OptimizerStep;
     let optimizer = timeline.events[setup..].iter().position(begins).map_or(end, |first| setup + first);
@@ -124,7 +119,7 @@ pub fn replay_with<A: Allocator + ?Sized>(
         let before = allocator.driver_calls();
         if step == 0 {
             run.searched(setup..optimizer, allocator);
-            later.drain(..).for_each(|index| run.events(index..index + 1, allocator));
+            later.drain(..).for_each(|range| run.events(range, allocator));
             run.searched(optimizer..end, allocator);
         } else {
             run.events(setup..end, allocator);
@@ -160,25 +155,28 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Runs events, unless something has failed.
+    /// Runs events, until something fails.
     fn events<A: Allocator + ?Sized>(&mut self, range: Range<usize>, allocator: &mut A) {
-        if self.found.failure.is_some() {
-            return;
-        }
-        for (index, event) in range.clone().zip(&self.timeline.events[range]) {
-            let at = event.storage.0 as usize;
-            match event.kind {
-                EventKind::Allocate => {
-                    self.allocate(index, *event, allocator);
-                    if self.found.failure.is_some() {
-                        return;
-                    }
+        let end = range.end;
+        let mut events = &self.timeline.events[range];
+        while let [event, after @ ..] = events
+            && self.found.failure.is_none()
+        {
+            let (index, at) = (end - events.len(), event.storage.0 as usize);
+            events = after;
+            if event.kind == EventKind::Free {
+                if let Some(block) = self.blocks[at].take() {
+                    allocator.free(block);
                 }
-                EventKind::Free => {
-                    if let Some(block) = self.blocks.get_mut(at).and_then(Option::take) {
-                        allocator.free(block);
-                    }
-                }
+            } else if let [next, later @ ..] = after
+                && next.storage == event.storage
+                && let Some(usage) = allocator.usage_with(self.timeline.storages[at].bytes)
+            {
+                // Scratch memory dies in the next event: no block need be cut and joined again for that.
+                self.rise_to(index, usage);
+                events = later;
+            } else {
+                self.allocate(index, *event, allocator);
             }
         }
     }
@@ -211,39 +209,25 @@ impl Run<'_> {
         if reserved > self.found.peak_search.usage.reserved
             && allocator.limit().is_none_or(|limit| reserved <= limit)
         {
-            let event = self.timeline.events[index];
-            let usage = Usage { reserved, ..usage };
-            self.found.peak_search = Moment { usage, ..self.moment(index, event, allocator) };
+            self.found.peak_search = self.moment(index, Usage { reserved, ..usage });
         }
         allocator.empty_cache();
     }
 
-    fn moment<A: Allocator + ?Sized>(&self, index: usize, event: Event, allocator: &A) -> Moment {
-        Moment {
-            event: index,
-            phase: event.phase,
-            layer: event.layer,
-            usage: allocator.usage(),
-            largest_free: allocator.largest_free(),
-            segments: allocator.segment_count(),
-        }
+    fn moment(&self, index: usize, usage: Usage) -> Moment {
+        let Event { phase, layer, .. } = self.timeline.events[index];
+        Moment { event: index, phase, layer, usage }
     }
 
     #[cold]
-    fn fail<A: Allocator + ?Sized>(
-        &mut self,
-        index: usize,
-        event: Event,
-        allocator: &A,
-        out_of_memory: OutOfMemory,
-    ) {
+    fn fail(&mut self, index: usize, event: Event, usage: Usage, out_of_memory: OutOfMemory) {
         let label = self.timeline.storages[event.storage.0 as usize].label;
         let named = |names: &[Arc<str>], i: u32| names.get(i as usize).cloned();
         self.found.failure = Some(Failure {
             storage: event.storage,
             label: named(&self.timeline.labels, label).unwrap_or_else(|| "".into()),
             layer: named(&self.timeline.layers, event.layer).unwrap_or_else(|| "".into()),
-            moment: self.moment(index, event, allocator),
+            moment: self.moment(index, usage),
             out_of_memory,
         });
     }
@@ -252,17 +236,21 @@ impl Run<'_> {
         let at = event.storage.0 as usize;
         let storage = &self.timeline.storages[at];
         let result = allocator.allocate(storage.bytes);
-        let usage = allocator.usage();
         match result {
             Ok(block) => self.blocks[at] = Some(block),
             Err(_) if self.timeline.optional.binary_search(&event.storage).is_ok() => return,
-            Err(out_of_memory) => return self.fail(index, event, allocator, out_of_memory),
+            Err(out_of_memory) => return self.fail(index, event, allocator.usage(), out_of_memory),
         }
+        self.rise_to(index, allocator.usage());
+    }
+
+    /// Keeps a moment that is higher than all before it.
+    fn rise_to(&mut self, index: usize, usage: Usage) {
         if usage.allocated > self.found.peak_allocated.usage.allocated {
-            self.found.peak_allocated = self.moment(index, event, allocator);
+            self.found.peak_allocated = self.moment(index, usage);
         }
         if usage.reserved > self.found.peak_reserved.usage.reserved {
-            self.found.peak_reserved = self.moment(index, event, allocator);
+            self.found.peak_reserved = self.moment(index, usage);
         }
     }
 }
@@ -297,9 +285,9 @@ mod tests {
         let t = timeline(&[('+', 30), ('+', 30), ('-', 0), ('-', 1), ('+', 55)]);
         let r = replay(&t, &mut PytorchAllocator::new(PytorchAllocatorConfig::default()));
         let (allocated, reserved) = (r.peak_allocated, r.peak_reserved);
-        assert_eq!((allocated.event, allocated.usage.allocated, allocated.segments), (1, Bytes(60 * MIB), 2));
+        assert_eq!((allocated.event, allocated.usage.allocated), (1, Bytes(60 * MIB)));
         assert_eq!((reserved.event, reserved.usage.reserved), (4, Bytes(116 * MIB)));
-        assert_eq!((reserved.usage.slack(), reserved.largest_free), (Bytes(60 * MIB), Bytes(30 * MIB)));
+        assert_eq!(reserved.usage.slack(), Bytes(60 * MIB));
         // Emptying the cache in time saves a part.
         let mut a = PytorchAllocator::new(PytorchAllocatorConfig::default());
         let t = Timeline { searches: vec![Search { event: 4, trial: Bytes(MIB) }], ..t };

@@ -273,6 +273,24 @@ impl Allocator for PytorchAllocator {
         self.chunks[joint].note = pool.searches;
     }
 
+    fn usage_with(&mut self, request: Bytes) -> Option<Usage> {
+        if request == Bytes::ZERO || request.0 > LARGEST_REQUEST || self.config.expandable_segments {
+            return None;
+        }
+        let size = self.config.round(request.0);
+        let pool = &mut self.pools[usize::from(size > SMALL_SIZE)];
+        let id = pool.free.first(&self.chunks, size)?;
+        let found = self.chunks[id].size;
+        if !self.config.suits(found, size) {
+            return None;
+        }
+        pool.searches += 1;
+        self.chunks[id].note = pool.searches;
+        let block = if self.config.should_split(pool.small, found, size) { size } else { found };
+        let Usage { requested, allocated, reserved } = self.usage;
+        Some(Usage { requested: requested + request, allocated: allocated + Bytes(block), reserved })
+    }
+
     fn usage(&self) -> Usage {
         self.usage
     }
