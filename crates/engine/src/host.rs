@@ -6,7 +6,7 @@
 //! single number made of sizes and constants, whoever reads it.
 
 use crate::Structure;
-use crate::parameters::{Stored, classify};
+use crate::parameters::{Stored, frozen};
 use memfit_graph::{Graph, Inferred, Node, Role, TensorId};
 
 /// Inputs that are arguments rather than data: shapes, axes, bounds, and tensors whose shape or dtype alone counts. In order.
@@ -89,7 +89,7 @@ pub(crate) fn stored(
     inferred: &Inferred,
     freeze: &[String],
 ) -> (Vec<Option<Stored>>, Vec<bool>) {
-    let mut kinds = classify(graph, &structure.kinds, inferred, freeze);
+    let mut kinds = frozen(structure.kinds.clone(), graph, freeze);
     let host = tensors(graph, structure, inferred, &kinds);
     // A variable of Keras has its place, as the count of what `adapt` saw.
     let numbers =
@@ -191,7 +191,7 @@ mod tests {
         g.outputs = vec![y];
         let inferred = infer(&g, &Binding::default()).unwrap();
         assert!(inferred.value(turned).is_some());
-        let (kinds, host) = stored(&g, &Structure::new(&g), &inferred, &[]);
+        let (kinds, host) = stored(&g, &Structure::new(&g, Some(&inferred)), &inferred, &[]);
         assert_eq!(kinds[slope.index()], Some(Stored::Parameter));
         assert!(!host[turned.index()] && !host[slope.index()]);
     }
@@ -217,7 +217,7 @@ mod tests {
         let y = g.push("Div", none(), &[rows, root], "y").unwrap();
         g.outputs = vec![y];
         let inferred = infer(&g, &Binding::default()).unwrap();
-        let structure = Structure::new(&g);
+        let structure = Structure::new(&g, Some(&inferred));
         let (_, host) = stored(&g, &structure, &inferred, &[]);
         assert!([shape, length, float, root, one].iter().all(|t| host[t.index()]));
         assert!([x, positions, rows, table, y].iter().all(|t| !host[t.index()]));

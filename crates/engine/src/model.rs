@@ -214,7 +214,7 @@ impl Model {
         let mut whole = None;
         if parallel.tensor > 1 {
             let split = Split::over(graph, &inferred, parallel.tensor);
-            let structure = Structure::new(&split.graph);
+            let structure = Structure::new(&split.graph, Some(&split.inferred));
             let part = run(&split.graph, &structure, &split.inferred, &plan)?;
             whole = Some(std::mem::replace(&mut step, part).stored);
         }

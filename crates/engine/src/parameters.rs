@@ -71,14 +71,9 @@ pub(crate) fn by_use(graph: &Graph) -> Vec<Option<Stored>> {
     kinds
 }
 
-/// The same with what inference, the format and the user say.
-pub(crate) fn classify(
-    graph: &Graph,
-    by_use: &[Option<Stored>],
-    inferred: &Inferred,
-    freeze: &[String],
-) -> Vec<Option<Stored>> {
-    let mut kinds = by_use.to_vec();
+/// The same with what inference and the format say.
+pub(crate) fn by_graph(graph: &Graph, inferred: &Inferred) -> Vec<Option<Stored>> {
+    let mut kinds = by_use(graph);
     demote_frequencies(graph, inferred, &mut kinds);
     crate::tables::sort_out(graph, inferred, &mut kinds);
     // What the format says stands above what use and name suggest.
@@ -90,6 +85,15 @@ pub(crate) fn classify(
             None => *kind,
         };
     }
+    kinds
+}
+
+/// The same with what the user says: globs of names that are not trained.
+pub(crate) fn frozen(
+    mut kinds: Vec<Option<Stored>>,
+    graph: &Graph,
+    freeze: &[String],
+) -> Vec<Option<Stored>> {
     for (kind, tensor) in kinds.iter_mut().zip(&graph.tensors).filter(|_| !freeze.is_empty()) {
         if *kind == Some(Stored::Parameter) && freeze.iter().any(|glob| matches(glob, &tensor.name)) {
             *kind = Some(Stored::Frozen);
@@ -219,7 +223,7 @@ mod tests {
         add("pos_embed", &[1, 64]);
         add("onnx::Mul_7", &[]);
         let inferred = memfit_graph::infer(&g, &memfit_graph::Binding::default()).unwrap();
-        let kinds = classify(&g, &by_use(&g), &inferred, &["fc.*".into()]);
+        let kinds = frozen(by_graph(&g, &inferred), &g, &["fc.*".into()]);
         let kinds: Vec<Stored> = kinds.into_iter().flatten().collect();
         assert_eq!(
             kinds,
@@ -248,8 +252,8 @@ mod tests {
         add("dense/kernel", Variable::Frozen);
         add("norm/moving_mean", Variable::State);
         let inferred = memfit_graph::infer(&g, &memfit_graph::Binding::default()).unwrap();
-        let kinds: Vec<_> =
-            classify(&g, &by_use(&g), &inferred, &["val*".into()]).into_iter().flatten().collect();
+        let kinds = frozen(by_graph(&g, &inferred), &g, &["val*".into()]);
+        let kinds: Vec<_> = kinds.into_iter().flatten().collect();
         assert_eq!(kinds, [Stored::Parameter, Stored::Frozen, Stored::Frozen, Stored::Buffer]);
     }
 
@@ -267,7 +271,7 @@ mod tests {
         let angles = g.push("Mul", Attributes::default(), &[p, table], "angles").unwrap();
         g.push("Mul", Attributes::default(), &[angles, scale], "y").unwrap();
         let inferred = infer(&g, &Binding::default()).unwrap();
-        let kinds = classify(&g, &by_use(&g), &inferred, &[]);
+        let kinds = by_graph(&g, &inferred);
         assert_eq!(
             (kinds[table.index()], kinds[scale.index()]),
             (Some(Stored::Buffer), Some(Stored::Parameter))

@@ -43,7 +43,7 @@ fn recomposed(
         Ok(inferred) => recompose::recompose(&mut graph, &inferred, &options),
         Err(_) => recompose::Report::default(),
     };
-    let structure = Structure::new(&graph);
+    let structure = Structure::new(&graph, infer(&graph, &Binding::default()).ok().as_ref());
     Prepared { graph, structure, report }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::frameworks::pytorch::{self, Layout, Layouts};
 use crate::host::Reads;
-use crate::parameters::{self, Stored};
-use memfit_graph::{Graph, TensorId};
+use crate::parameters::{Stored, by_graph, by_use};
+use memfit_graph::{Graph, Inferred, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) struct Structure {
     pub(crate) uses: Vec<u32>,
     /// By tensor, the first node that reads it as an input.
     pub(crate) first_use: Vec<Option<u32>>,
-    /// By tensor, what it is where it is stored, as far as use and name tell.
+    /// By tensor, what it is where it is stored.
     pub(crate) kinds: Vec<Option<Stored>>,
     /// Row-major layouts of what is stored.
     pub(crate) layouts: Layouts,
@@ -49,8 +49,8 @@ pub(crate) struct Name {
 }
 
 impl Structure {
-    /// Reads a graph.
-    pub(crate) fn new(graph: &Graph) -> Structure {
+    /// Reads a graph, of which `inferred` is known where its shapes go together.
+    pub(crate) fn new(graph: &Graph, inferred: Option<&Inferred>) -> Structure {
         let mut uses = vec![0_u32; graph.tensors.len()];
         let mut first_use = vec![None; graph.tensors.len()];
         for (n, node) in (0..).zip(&graph.nodes) {
@@ -70,7 +70,7 @@ impl Structure {
         let mut layers = Layers::default();
         layers.number(&"(inputs)".into());
         let node_layers = graph.nodes.iter().map(|node| layers.number(node.path())).collect();
-        let kinds = parameters::by_use(graph);
+        let kinds = inferred.map_or_else(|| by_use(graph), |inferred| by_graph(graph, inferred));
         let mut layouts = Layouts::default();
         let stored = graph.tensors.iter().zip(&kinds).map(|(tensor, kind)| {
             kind.and_then(|_| Some(layouts.contiguous(&tensor.declared.shape()?.upper()?)))

@@ -230,7 +230,7 @@ pub(crate) fn is_square(shape: &Shape) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::{by_use, classify};
+    use crate::parameters::by_graph;
     use memfit_graph::{Attribute, Attributes, Binding, DType, Role, Type, infer};
 
     fn float(g: &mut Graph, name: &str, shape: &[u64], role: Role) -> TensorId {
@@ -243,7 +243,7 @@ mod tests {
 
     fn kind(g: &Graph, t: TensorId) -> Stored {
         let inferred = infer(g, &Binding::default()).unwrap();
-        classify(g, &by_use(g), &inferred, &[])[t.index()].unwrap()
+        by_graph(g, &inferred)[t.index()].unwrap()
     }
 
     #[test]

@@ -37,20 +37,6 @@ struct Ends {
     last: u32,
 }
 
-impl Ends {
-    /// Puts two chunks beside each other, or one at an end.
-    fn link(&mut self, chunks: &mut Chunks, smaller: u32, larger: u32) {
-        match smaller {
-            NONE => self.first = larger,
-            _ => chunks[smaller].larger = larger,
-        }
-        match larger {
-            NONE => self.last = smaller,
-            _ => chunks[larger].smaller = smaller,
-        }
-    }
-}
-
 /// Free chunks in ascending order.
 #[derive(Clone, Debug)]
 pub(super) struct FreeSet {
@@ -104,9 +90,16 @@ impl FreeSet {
                 (smaller, larger) = (larger, chunks[larger].larger);
             }
         }
-        ends.link(chunks, smaller, id);
-        ends.link(chunks, id, larger);
-        chunks[id].list = list as u16;
+        match smaller {
+            NONE => ends.first = id,
+            _ => chunks[smaller].larger = id,
+        }
+        match larger {
+            NONE => ends.last = id,
+            _ => chunks[larger].smaller = id,
+        }
+        let chunk = &mut chunks[id];
+        (chunk.smaller, chunk.larger, chunk.list) = (smaller, larger, list as u16);
         self.held[list / 64] |= 1 << (list % 64);
     }
 
@@ -115,7 +108,14 @@ impl FreeSet {
         let Chunk { smaller, larger, list, .. } = chunks[id];
         let list = usize::from(list).min(LISTS - 1);
         let ends = &mut self.lists[list];
-        ends.link(chunks, smaller, larger);
+        match smaller {
+            NONE => ends.first = larger,
+            _ => chunks[smaller].larger = larger,
+        }
+        match larger {
+            NONE => ends.last = smaller,
+            _ => chunks[larger].smaller = smaller,
+        }
         if ends.first == NONE {
             self.held[list / 64] &= !(1 << (list % 64));
         }

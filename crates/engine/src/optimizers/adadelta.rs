@@ -1,8 +1,9 @@
 //! Adadelta. torch/optim/adadelta.py, 2.15. Two temporaries, the denominators and the deltas; weight decay adds a
 //! new gradient that lives as long.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 struct Adadelta;
 
@@ -18,8 +19,8 @@ impl Optimizer for Adadelta {
         "torch.optim.Adadelta"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![
             StateTensor::scalar("step", false),
             StateTensor::like("square_avg", p),
             StateTensor::like("acc_delta", p),

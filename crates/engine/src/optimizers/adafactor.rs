@@ -4,9 +4,10 @@
 //! The loop is the default even on CUDA (the constructor's documentation says why), and its update of one parameter
 //! is alive until the next one's is ready. foreach groups by dtype and by whether a parameter is factored.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
 use memfit_graph::{Bytes, Dims};
+use smallvec::smallvec;
 
 struct Adafactor;
 
@@ -98,8 +99,8 @@ impl Optimizer for Adafactor {
         &[OptimizerImpl::Loop, OptimizerImpl::Foreach]
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        let mut state = vec![StateTensor::scalar("step", false)];
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        let mut state = smallvec![StateTensor::scalar("step", false)];
         if p.shape.len() > 1 {
             state.push(StateTensor { shape: reduced(p, ROWS), ..StateTensor::like("row_var", p) });
             state.push(StateTensor { shape: reduced(p, COLUMNS), ..StateTensor::like("col_var", p) });

@@ -3,8 +3,9 @@
 //! foreach holds two lists, the denominators and the numerators; with weight decay the new gradient is the numerator,
 //! so weight decay costs nothing more.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 struct Adagrad;
 
@@ -24,9 +25,9 @@ impl Optimizer for Adagrad {
         &[OptimizerImpl::Foreach, OptimizerImpl::Fused, OptimizerImpl::Loop]
     }
 
-    fn own_state(&self, p: &Parameter, how: &StepConfig) -> Vec<StateTensor> {
+    fn own_state(&self, p: &Parameter, how: &StepConfig) -> State {
         let fused = how.implementation == OptimizerImpl::Fused;
-        vec![StateTensor::scalar("step", fused), StateTensor::like("sum", p)]
+        smallvec![StateTensor::scalar("step", fused), StateTensor::like("sum", p)]
     }
 
     fn record(&self, step: &mut Recorder<'_>, indices: &[usize], how: &StepConfig) {

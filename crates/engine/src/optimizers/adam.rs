@@ -4,8 +4,9 @@
 //! roots, so weight decay does not raise foreach Adam's peak. The loop's `denom` of one parameter is alive while the
 //! next one's is made.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 pub(super) struct Adam {
     name: &'static str,
@@ -40,8 +41,8 @@ impl Optimizer for Adam {
         &[OptimizerImpl::Foreach, OptimizerImpl::Fused, OptimizerImpl::Loop]
     }
 
-    fn own_state(&self, p: &Parameter, how: &StepConfig) -> Vec<StateTensor> {
-        let mut state = vec![
+    fn own_state(&self, p: &Parameter, how: &StepConfig) -> State {
+        let mut state = smallvec![
             StateTensor::scalar("step", how.implementation == OptimizerImpl::Fused),
             StateTensor::like("exp_avg", p),
             StateTensor::like("exp_avg_sq", p),

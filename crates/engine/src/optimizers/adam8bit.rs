@@ -4,7 +4,7 @@
 //! (2,048 before 0.45); smaller ones are float32 whatever the parameter's dtype. Two tables of 256 float32 are
 //! shared by all parameters. The kernels update in place.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
 use memfit_graph::DType;
 
@@ -40,12 +40,14 @@ impl Optimizer for Adam8bit {
         &[OptimizerImpl::Fused]
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
         let elements = p.elements();
         let small = elements < MIN_ELEMENTS;
         let dtype = if small { DType::Float32 } else { DType::Uint8 };
-        let mut state: Vec<StateTensor> =
-            ["state1", "state2"].map(|label| StateTensor { dtype, ..StateTensor::like(label, p) }).to_vec();
+        let mut state: State = ["state1", "state2"]
+            .map(|label| StateTensor { dtype, ..StateTensor::like(label, p) })
+            .into_iter()
+            .collect();
         if !small {
             state.extend(["absmax1", "absmax2"].map(|label| StateTensor {
                 label,

@@ -1,8 +1,9 @@
 //! Adamax. torch/optim/adamax.py, 2.15. foreach takes the absolute values of the gradients: in a new list, or in
 //! weight decay's, so weight decay costs nothing more there.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 struct Adamax;
 
@@ -18,8 +19,8 @@ impl Optimizer for Adamax {
         "torch.optim.Adamax"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![
             StateTensor::scalar("step", false),
             StateTensor::like("exp_avg", p),
             StateTensor::like("exp_inf", p),

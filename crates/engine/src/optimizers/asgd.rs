@@ -4,9 +4,10 @@
 //! nothing while `mu` is 1, for the first million steps; foreach always makes the difference to the average, and new
 //! scalars by arithmetic on the device.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
 use memfit_graph::DType;
+use smallvec::smallvec;
 
 struct Asgd;
 
@@ -22,8 +23,8 @@ impl Optimizer for Asgd {
         "torch.optim.ASGD"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![
             StateTensor::scalar("step", true),
             StateTensor::scalar("eta", true),
             StateTensor::scalar("mu", true),

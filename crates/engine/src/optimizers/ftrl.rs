@@ -4,9 +4,10 @@
 //! the two are computed with (backend/torch/numpy.py, `convert_to_tensor`). At the widest five are there: the gradient that is used,
 //! the new sum of squares, its root, the old one's root and their difference.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
 use memfit_graph::Bytes;
+use smallvec::smallvec;
 
 struct Ftrl;
 
@@ -73,8 +74,8 @@ impl Optimizer for Ftrl {
         &[OptimizerImpl::Loop]
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![StateTensor::like("accumulator", p), StateTensor::like("linear", p)]
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![StateTensor::like("accumulator", p), StateTensor::like("linear", p)]
     }
 
     fn record(&self, step: &mut Recorder<'_>, indices: &[usize], _: &StepConfig) {

@@ -3,9 +3,10 @@
 //! Gradients are clipped by their global norm (`max_grad_norm=1.0` is the default), out of place: three lists in
 //! foreach, clipped gradients, denominators and updates. The trust ratio applies where weight decay is on.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig, trust};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig, trust};
 use crate::OptimizerImpl;
 use memfit_graph::DType;
+use smallvec::smallvec;
 
 struct Lamb;
 
@@ -52,8 +53,8 @@ impl Optimizer for Lamb {
         "timm.optim.Lamb"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![StateTensor::like("exp_avg", p), StateTensor::like("exp_avg_sq", p)]
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![StateTensor::like("exp_avg", p), StateTensor::like("exp_avg_sq", p)]
     }
 
     fn record(&self, step: &mut Recorder<'_>, indices: &[usize], how: &StepConfig) {

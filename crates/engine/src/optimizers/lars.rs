@@ -3,8 +3,9 @@
 //! The ratio applies where weight decay is on (timm's default `always_adapt=False`); without weight decay LARS is SGD
 //! with momentum.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig, trust};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig, trust};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 struct Lars;
 
@@ -34,8 +35,8 @@ impl Optimizer for Lars {
         "timm.optim.Lars"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![StateTensor::like("momentum_buffer", p)]
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![StateTensor::like("momentum_buffer", p)]
     }
 
     fn record(&self, step: &mut Recorder<'_>, indices: &[usize], how: &StepConfig) {

@@ -2,8 +2,9 @@
 //!
 //! timm may cut foreach's list into chunks by the card's L2 cache; the whole list is the bound.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 struct Lion;
 
@@ -19,8 +20,8 @@ impl Optimizer for Lion {
         "timm.optim.Lion"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![StateTensor::like("exp_avg", p)]
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![StateTensor::like("exp_avg", p)]
     }
 
     fn record(&self, step: &mut Recorder<'_>, indices: &[usize], how: &StepConfig) {

@@ -10,6 +10,7 @@
 
 use crate::OptimizerImpl;
 use memfit_graph::{Bytes, DType, Dims, elements};
+use smallvec::{SmallVec, smallvec};
 use std::borrow::Cow;
 
 mod adadelta;
@@ -91,6 +92,9 @@ pub struct StateTensor {
     pub on_device: bool,
 }
 
+/// What is kept for one parameter: three tensors at most, as a rule.
+pub type State = SmallVec<[StateTensor; 3]>;
+
 impl StateTensor {
     /// A tensor of the parameter's shape and dtype.
     pub fn like(label: &'static str, p: &Parameter) -> StateTensor {
@@ -160,7 +164,7 @@ pub trait Optimizer: Sync {
     }
 
     /// The state of one parameter as the optimizer itself sees it, without master weights.
-    fn own_state(&self, p: &Parameter, how: &StepConfig) -> Vec<StateTensor>;
+    fn own_state(&self, p: &Parameter, how: &StepConfig) -> State;
 
     /// Tensors that are kept once for all parameters.
     fn shared_state(&self, _params: &[Parameter], _how: &StepConfig) -> Vec<StateTensor> {
@@ -180,13 +184,13 @@ pub trait Optimizer: Sync {
     ///
     /// Master weights follow apex's `FP16_Optimizer` and Megatron's `Float16OptimizerWithFloat16Params`: a float32
     /// copy of each half-precision parameter is what the optimizer sees; its state is float32 too.
-    fn state(&self, p: &Parameter, how: &StepConfig) -> Vec<StateTensor> {
+    fn state(&self, p: &Parameter, how: &StepConfig) -> State {
         let how = StepConfig { implementation: self.implementation(how.implementation), ..*how };
         if !has_master(p, &how) {
             return self.own_state(p, &how);
         }
         let seen = seen(p, &how);
-        let mut state = vec![StateTensor::like("master", &seen)];
+        let mut state: State = smallvec![StateTensor::like("master", &seen)];
         state.extend(self.own_state(&seen, &how));
         state
     }

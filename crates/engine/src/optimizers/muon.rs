@@ -5,9 +5,10 @@
 //! iteration runs in bfloat16, one matrix after the other: there is no foreach.
 
 use super::adam::ADAMW;
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
 use memfit_graph::DType;
+use smallvec::smallvec;
 
 struct Muon;
 
@@ -54,8 +55,12 @@ impl Optimizer for Muon {
         "torch.optim.Muon for matrices, torch.optim.AdamW for the rest"
     }
 
-    fn own_state(&self, p: &Parameter, how: &StepConfig) -> Vec<StateTensor> {
-        if is_matrix(p) { vec![StateTensor::like("momentum_buffer", p)] } else { ADAMW.own_state(p, how) }
+    fn own_state(&self, p: &Parameter, how: &StepConfig) -> State {
+        if is_matrix(p) {
+            smallvec![StateTensor::like("momentum_buffer", p)]
+        } else {
+            ADAMW.own_state(p, how)
+        }
     }
 
     fn record(&self, step: &mut Recorder<'_>, indices: &[usize], how: &StepConfig) {

@@ -1,8 +1,9 @@
 //! NAdam. torch/optim/nadam.py, 2.15. `mu_product` is a scalar on the CPU, as `step` is. Unlike Adam's, foreach
 //! keeps weight decay's new gradient to the end, beside the square roots.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 struct NAdam;
 
@@ -18,8 +19,8 @@ impl Optimizer for NAdam {
         "torch.optim.NAdam"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![
             StateTensor::scalar("step", false),
             StateTensor::scalar("mu_product", false),
             StateTensor::like("exp_avg", p),

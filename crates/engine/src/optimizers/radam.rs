@@ -1,8 +1,9 @@
 //! RAdam. torch/optim/radam.py, 2.15. Written for the rectified branch (`rho_t > 5`, from the sixth step on with the
 //! default betas). The loop's update is one Python expression of five tensors, of which four overlap.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 struct RAdam;
 
@@ -18,8 +19,8 @@ impl Optimizer for RAdam {
         "torch.optim.RAdam"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![
             StateTensor::scalar("step", false),
             StateTensor::like("exp_avg", p),
             StateTensor::like("exp_avg_sq", p),

@@ -2,8 +2,9 @@
 //!
 //! One temporary of the denominators; weight decay adds a new gradient that lives as long. There is no fused one.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 struct RmsProp {
     name: &'static str,
@@ -27,8 +28,8 @@ impl Optimizer for RmsProp {
         "torch.optim.RMSprop"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        let mut state = vec![StateTensor::scalar("step", false), StateTensor::like("square_avg", p)];
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        let mut state = smallvec![StateTensor::scalar("step", false), StateTensor::like("square_avg", p)];
         if self.momentum {
             state.push(StateTensor::like("momentum_buffer", p));
         }

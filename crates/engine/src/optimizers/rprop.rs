@@ -3,9 +3,10 @@
 //! Setting elements by a mask makes the mask (1 byte an element); a scalar parameter's mask becomes an int64 index
 //! besides. In foreach the loop variable `sign` still holds the last sign after `del signs`.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
 use memfit_graph::DType;
+use smallvec::smallvec;
 
 struct Rprop;
 
@@ -32,8 +33,8 @@ impl Optimizer for Rprop {
         "torch.optim.Rprop"
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        vec![
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        smallvec![
             StateTensor::scalar("step", false),
             StateTensor::like("prev", p),
             StateTensor::like("step_size", p),

@@ -4,8 +4,9 @@
 //! With plain momentum it is dropped as soon as the buffers took it in; Nesterov adds the buffers to it in place,
 //! which without weight decay overwrites the gradients themselves, while the loop makes a new tensor.
 
-use super::{Optimizer, Parameter, Recorder, StateTensor, StepConfig};
+use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
+use smallvec::smallvec;
 
 struct Sgd {
     name: &'static str,
@@ -38,8 +39,8 @@ impl Optimizer for Sgd {
         &[OptimizerImpl::Foreach, OptimizerImpl::Fused, OptimizerImpl::Loop]
     }
 
-    fn own_state(&self, p: &Parameter, _: &StepConfig) -> Vec<StateTensor> {
-        if self.momentum { vec![StateTensor::like("momentum_buffer", p)] } else { Vec::new() }
+    fn own_state(&self, p: &Parameter, _: &StepConfig) -> State {
+        if self.momentum { smallvec![StateTensor::like("momentum_buffer", p)] } else { State::new() }
     }
 
     fn record(&self, step: &mut Recorder<'_>, indices: &[usize], how: &StepConfig) {

@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// All operators that have no rule here, and each node that one cannot be applied to.
 pub fn program(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Program, Vec<Problem>> {
     supported(plan)?;
-    let kinds = parameters::classify(graph, &parameters::by_use(graph), inferred, &plan.freeze);
+    let kinds = parameters::frozen(parameters::by_graph(graph, inferred), graph, &plan.freeze);
     let training = plan.mode == Mode::Train;
     let mut model = Model {
         graph,
