@@ -53,6 +53,20 @@ fn keras_3_compiles_a_step_by_itself_and_keras_2_when_it_is_told_to() {
 }
 
 #[test]
+fn a_policy_in_the_file_stands_before_the_plans_precision() {
+    let of = |file: &str, precision: &str| {
+        let words = ["estimate", &model(file), "-b", "8", "--precision", precision, "--format", "json"];
+        memfit(&words).json()
+    };
+    let [own, other, none] = [("mixed_per_layer", "fp32"), ("mixed_per_layer", "bf16"), ("lenet", "fp32")]
+        .map(|(file, precision)| of(&format!("{file}.keras"), precision));
+    assert_eq!((&own["plan"]["precision"], &none["plan"]["precision"]), (&"mixed-fp16".into(), &"fp32".into()));
+    assert!(own["assumptions"].to_string().contains("scales the loss"));
+    assert_eq!((&own["peak"], &own["warnings"].to_string()), (&other["peak"], &"[]".to_owned()));
+    assert!(other["warnings"].to_string().contains("stands before --precision"));
+}
+
+#[test]
 fn what_a_file_does_not_say_is_asked_for_and_taken() {
     let unbuilt = model("sequential_unbuilt.keras");
     fails(&memfit(&["estimate", &unbuilt, "-b", "2"]), &["before it was built", "--input"]);

@@ -7,7 +7,7 @@ use crate::frameworks::{pytorch, tensorflow};
 use crate::parallel::Split;
 use crate::parameters::Stored;
 use crate::prepared::{Prepared, options, prepare, prepare_for};
-use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, Structure, placement, recompose, replay};
+use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, Precision, Structure, placement, recompose, replay};
 use memfit_graph::{Binding, Bytes, Graph, Inferred, Problem, infer};
 use std::sync::OnceLock;
 
@@ -101,6 +101,12 @@ impl Model {
         is_open.then(|| prepare_for(&self.source, binding, options(plan))).flatten()
     }
 
+    /// The plan as the file's layers run it: a mixed policy of their own stands before the plan's precision.
+    pub fn under_policy(&self, plan: &Plan) -> Plan {
+        let own = self.prepared.structure.policy.filter(|_| plan.framework != Framework::Burn);
+        Plan { precision: own.unwrap_or(plan.precision), ..plan.clone() }
+    }
+
     /// What one step of `plan` holds, with the model's open sizes bound by `binding`.
     ///
     /// # Errors
@@ -119,6 +125,13 @@ impl Model {
         plan: &Plan,
         card: Option<&Card>,
     ) -> Result<Estimate, Vec<Problem>> {
+        let asked = plan.precision;
+        let plan = &self.under_policy(plan);
+        let mut warnings: Vec<String> =
+            self.prepared(plan).report.findings.iter().map(|f| f.message.clone()).collect();
+        if ![Precision::Fp32, plan.precision].contains(&asked) {
+            warnings.push("the layers in the file have a mixed dtype policy of their own, which stands before --precision".into());
+        }
         let on_card = card.map_or_else(|| plan.clone(), |card| plan.on(card));
         let run = self.run(binding, &on_card)?;
         let (mut step, batch_size) = (run.step, run.batch);
@@ -173,7 +186,7 @@ impl Model {
             timeline: step.timeline,
             unknown: step.unknown,
             assumptions: step.assumptions,
-            warnings: self.prepared(plan).report.findings.iter().map(|f| f.message.clone()).collect(),
+            warnings,
         })
     }
 
@@ -202,6 +215,7 @@ impl Model {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
             return Err(vec![Problem::new("optimizer", message)]);
         }
+        let plan = &self.under_policy(plan);
         let own = self.prepared_for(binding, plan);
         let Prepared { graph, structure, .. } = own.as_ref().unwrap_or_else(|| self.prepared(plan));
         let inferred = infer(graph, binding)?;

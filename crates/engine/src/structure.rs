@@ -3,7 +3,8 @@
 use crate::frameworks::pytorch::{self, Layout, Layouts};
 use crate::host::Reads;
 use crate::parameters::{Stored, by_graph, by_use};
-use memfit_graph::{Graph, Inferred, TensorId};
+use crate::{Plan, Precision};
+use memfit_graph::{DType, Graph, Inferred, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(crate) struct Structure {
     pub(crate) causal_vocabulary: Option<u64>,
     /// Whether Keras runs and trains it.
     pub(crate) is_keras: bool,
+    /// The mixed policy that Keras' layers have in the file.
+    pub(crate) policy: Option<Precision>,
 }
 
 /// A Python name that keeps a tensor alive until a node has run.
@@ -89,7 +92,13 @@ impl Structure {
             names: pytorch::names(graph),
             causal_vocabulary: pytorch::loss::causal_vocabulary(graph),
             is_keras: pytorch::is_keras(graph),
+            policy: pytorch::policy(graph),
         }
+    }
+
+    /// What the plan has Keras' layers cast to: nothing where the file's own policy stands in each of them, another in some.
+    pub(crate) fn global_policy(&self, plan: &Plan) -> Option<DType> {
+        plan.precision.autocast().filter(|_| self.policy.is_none())
     }
 }
 

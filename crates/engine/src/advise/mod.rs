@@ -209,7 +209,7 @@ pub fn advise(
 ) -> Result<Advice, Vec<Problem>> {
     let batch = model.batch(binding)?;
     let now = Situation {
-        plan: plan.clone(),
+        plan: model.under_policy(plan),
         binding: binding.clone(),
         batch,
         card: card.clone(),

@@ -116,7 +116,7 @@ impl Runner<'_> {
             })
             .collect();
         let autocast =
-            if self.structure.is_keras { self.plan.precision.autocast() } else { self.tape.autocast };
+            if self.structure.is_keras { self.structure.global_policy(self.plan) } else { self.tape.autocast };
         let mut lowering = Lowering::new(&states, &outputs, autocast, self.plan.mode == Mode::Train)
             .with_values(&values)
             .reusing(lists);

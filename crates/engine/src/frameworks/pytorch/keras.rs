@@ -7,14 +7,37 @@
 
 use super::Runner;
 use super::backward::Leaf;
-use crate::StorageId;
 use crate::structure::Name;
+use crate::{Precision, StorageId};
 use memfit_graph::order::sorted_by_key;
-use memfit_graph::{DType, Graph, TensorId};
+use memfit_graph::{DType, Graph, Role, TensorId};
 
 /// Whether the nodes are Keras' layers.
 pub(crate) fn is_keras(graph: &Graph) -> bool {
     graph.nodes.iter().any(|node| node.op.name().starts_with("keras."))
+}
+
+/// The mixed policy under which a model was made, where there was one: then most layers with variables in float32 give half. A file does not
+/// hold it, but each layer's own.
+pub(crate) fn policy(graph: &Graph) -> Option<Precision> {
+    let dtype = |id: &TensorId| graph.tensor(*id).declared.dtype();
+    let mut count = [0_usize; 3];
+    for node in graph.nodes.iter().filter(|node| node.op.name().starts_with("keras.")) {
+        let is_kept = |id: &&TensorId| graph.tensor(**id).role == Role::Initializer;
+        if node.inputs.iter().flatten().filter(is_kept).any(|id| dtype(id) == Some(DType::Float32)) {
+            match node.outputs.iter().flatten().next().and_then(dtype) {
+                Some(DType::Float16) => count[0] += 1,
+                Some(DType::Bfloat16) => count[1] += 1,
+                _ => count[2] += 1,
+            }
+        }
+    }
+    let [half, brain, single] = count;
+    match half + brain > single {
+        true if half > brain => Some(Precision::MixedFp16),
+        true => Some(Precision::MixedBf16),
+        false => None,
+    }
 }
 
 /// The dictionaries of the model and of the models inside it, as names, in the order in which they go.
@@ -52,9 +75,7 @@ impl Runner<'_> {
     /// Whether the loss is scaled, so that the optimizer works on unscaled copies of the gradients
     /// (keras/src/optimizers/loss_scale_optimizer.py): `compile` sees to it where the policy is `mixed_float16`.
     pub(super) fn scales_loss(&self) -> bool {
-        let is_half = |id: &TensorId| self.inferred.dtype(*id) == DType::Float16;
-        let of_file = || self.graph.nodes.iter().flat_map(|node| node.outputs.iter().flatten()).any(is_half);
-        self.plan.loss_scale && (self.plan.precision.autocast() == Some(DType::Float16) || of_file())
+        self.plan.loss_scale && self.plan.precision == Precision::MixedFp16
     }
 
     /// The last step's gradients go.

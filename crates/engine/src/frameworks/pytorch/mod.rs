@@ -38,7 +38,7 @@ use std::sync::Arc;
 use tape::{Tape, TensorRef};
 use workspace::Kernels;
 
-pub(crate) use keras::is_keras;
+pub(crate) use keras::{is_keras, policy};
 pub(crate) use layouts::{Layout, Layouts};
 #[cfg(feature = "burn")]
 pub(crate) use loss::choose as choose_loss;

@@ -38,7 +38,7 @@ impl Builder<'_> {
             row.output_shapes = smallvec![made.shape[..].into()];
         }
         let compute = Compute {
-            autocast: self.plan.precision.autocast(),
+            autocast: self.structure.global_policy(self.plan),
             training: self.plan.mode == Mode::Train,
             channels_first: !self.plan.xla
                 && !self.plan.eager
