@@ -60,7 +60,10 @@ fn a_policy_in_the_file_stands_before_the_plans_precision() {
     };
     let [own, other, none] = [("mixed_per_layer", "fp32"), ("mixed_per_layer", "bf16"), ("lenet", "fp32")]
         .map(|(file, precision)| of(&format!("{file}.keras"), precision));
-    assert_eq!((&own["plan"]["precision"], &none["plan"]["precision"]), (&"mixed-fp16".into(), &"fp32".into()));
+    assert_eq!(
+        (&own["plan"]["precision"], &none["plan"]["precision"]),
+        (&"mixed-fp16".into(), &"fp32".into())
+    );
     assert!(own["assumptions"].to_string().contains("scales the loss"));
     assert_eq!((&own["peak"], &own["warnings"].to_string()), (&other["peak"], &"[]".to_owned()));
     assert!(other["warnings"].to_string().contains("stands before --precision"));

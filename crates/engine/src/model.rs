@@ -7,7 +7,9 @@ use crate::frameworks::{pytorch, tensorflow};
 use crate::parallel::Split;
 use crate::parameters::Stored;
 use crate::prepared::{Prepared, options, prepare, prepare_for};
-use crate::{Estimate, Framework, LayerRow, ModelSummary, Plan, Precision, Structure, placement, recompose, replay};
+use crate::{
+    Estimate, Framework, LayerRow, ModelSummary, Plan, Precision, Structure, placement, recompose, replay,
+};
 use memfit_graph::{Binding, Bytes, Graph, Inferred, Problem, infer};
 use std::sync::OnceLock;
 

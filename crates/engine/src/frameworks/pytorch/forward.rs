@@ -115,8 +115,11 @@ impl Runner<'_> {
                 Some(OutState { shape: self.sizes.of((*id)?)?, dtype })
             })
             .collect();
-        let autocast =
-            if self.structure.is_keras { self.structure.global_policy(self.plan) } else { self.tape.autocast };
+        let autocast = if self.structure.is_keras {
+            self.structure.global_policy(self.plan)
+        } else {
+            self.tape.autocast
+        };
         let mut lowering = Lowering::new(&states, &outputs, autocast, self.plan.mode == Mode::Train)
             .with_values(&values)
             .reusing(lists);
