@@ -5,7 +5,7 @@
 
 use super::build::{first, incoming};
 use super::{Flow, Kernel, Made, Place, Wire};
-use crate::DType;
+use crate::{DType, elements};
 
 fn view_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
     let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first()) else { return vec![None] };
@@ -153,6 +153,18 @@ impl Flow {
     pub fn row(&mut self, x: Wire) -> Wire {
         let shape = self.shape(x).get(1..).unwrap_or_default().to_vec();
         let made = Made { shape, dtype: self.dtype(x), place: Place::Alias };
+        self.push("StridedSlice", &[x], vec![made], Some(copy_gradient))
+    }
+
+    /// A stretch of the first axis: in the tensor's own buffer where each of its rows begins at a multiple of 64 bytes
+    /// (tensorflow/core/kernels/ops_util.h, `IsInnerDimsSizeAligned`), else a copy.
+    pub fn stretch(&mut self, x: Wire, shape: &[u64]) -> Wire {
+        let made = self.made(x);
+        let row = made.dtype.size_of(elements(made.shape.get(1..).unwrap_or_default())).0;
+        if made.shape.len() < 2 || !row.is_multiple_of(64) {
+            return self.moved("StridedSlice", x, shape);
+        }
+        let made = Made { shape: shape.to_vec(), dtype: made.dtype, place: Place::Alias };
         self.push("StridedSlice", &[x], vec![made], Some(copy_gradient))
     }
 

@@ -89,16 +89,26 @@ fn sliced(dim: &Dim, [start, stop, step]: [Option<i64>; 3]) -> Option<Dim> {
     Some(Dim::Known(count.div_ceil(step.unsigned_abs())))
 }
 
+fn keys(op: &Operation, call: &Call<'_>) -> Option<Vec<Key>> {
+    let keys: Vec<Argument> = match op.parameter(call, 1, &["key", "slice_spec"])? {
+        Argument::List(list) => list,
+        Argument::Json(Value::Array(list)) => list.into_iter().map(Argument::Json).collect(),
+        one => vec![one],
+    };
+    keys.iter().map(key).collect()
+}
+
+/// Whether what is taken are neighbours along the first axis.
+pub(super) fn is_stretch(op: &Operation, call: &Call<'_>) -> bool {
+    let keys = keys(op, call).unwrap_or_default();
+    let is_all = |key: &Key| matches!(key, Key::Ellipsis | Key::Slice([None, None, None | Some(1)]));
+    let Some((first, rest)) = keys.split_first() else { return false };
+    matches!(first, Key::Index | Key::Slice([_, _, None | Some(1)])) && rest.iter().all(is_all)
+}
+
 fn get_item(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
-    let given = op.parameter(call, 1, &["key", "slice_spec"]);
-    let keys: Vec<Argument> = match given {
-        Some(Argument::List(list)) => list,
-        Some(Argument::Json(Value::Array(list))) => list.into_iter().map(Argument::Json).collect(),
-        Some(one) => vec![one],
-        None => return Ok(Vec::new()),
-    };
-    let Some(keys) = keys.iter().map(key).collect::<Option<Vec<Key>>>() else { return Ok(Vec::new()) };
+    let Some(keys) = keys(op, call) else { return Ok(Vec::new()) };
     let used = keys.iter().filter(|k| matches!(k, Key::Index | Key::Slice(_))).count();
     let rest = x.rank().checked_sub(used);
     let rest = rest.ok_or_else(|| OpError::mismatch(format!("at most {} indices", x.rank()), used))?;

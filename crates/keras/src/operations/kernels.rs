@@ -1,7 +1,7 @@
 //! The TensorFlow kernels of an operation between layers (keras/src/backend/tensorflow/numpy.py, math.py, nn.py).
 
 use super::Operation;
-use super::contraction;
+use super::{contraction, indexing};
 use crate::run::Run;
 use memfit_graph::kernels::Wire;
 
@@ -214,6 +214,7 @@ impl Operation {
                 let y = run.attention(operands, None, false);
                 run.moved("Transpose", y, &shape)
             }
+            "GetItem" if indexing::is_stretch(self, run.call) => run.stretch(x, &shape),
             _ if listed(UNARY, class).is_some() => run.unary(listed(UNARY, class).unwrap_or(""), x),
             _ if listed(MOVES, class).is_some() => run.moved(listed(MOVES, class).unwrap_or(""), x, &shape),
             _ => match (listed(BINARY, class), run.tensors()) {

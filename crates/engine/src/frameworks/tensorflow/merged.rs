@@ -5,7 +5,7 @@
 //! out, so only those are merged whose inputs and result say all.
 
 use super::{Flow, names};
-use memfit_graph::kernels::Effect;
+use memfit_graph::kernels::{Effect, Wire};
 use std::collections::BTreeMap;
 
 /// Kernels that the number of inputs, the inputs and the result's shape determine.
@@ -50,10 +50,45 @@ pub(super) fn merge(flow: &mut Flow) {
     }
 }
 
+/// Lets products read what is turned around for them: they take its last two axes in either order (grappler/optimizers/arithmetic_optimizer.cc,
+/// `FoldTransposeIntoMatMul`).
+pub(super) fn fold_transposes(flow: &mut Flow) {
+    for at in 0..flow.kernels.len() {
+        let kernel = &flow.kernels[at];
+        if !["MatMul", "BatchMatMulV2"].contains(&kernel.name) {
+            continue;
+        }
+        let inputs: Vec<Wire> =
+            kernel.inputs.iter().map(|wire| turned(flow, *wire).unwrap_or(*wire)).collect();
+        flow.kernels[at].inputs = inputs;
+    }
+}
+
+/// What this is with its last two axes in the other order. Which axes a kernel moves is seen by its shapes.
+fn turned(flow: &Flow, wire: Wire) -> Option<Wire> {
+    let kernel = flow.kernel(wire);
+    let from = *kernel.inputs.first().filter(|_| kernel.name == "Transpose" && kernel.turn.is_none())?;
+    let ([a @ .., m, n], [b @ .., o, p]) = (flow.shape(from), flow.shape(wire)) else { return None };
+    (a == b && (m, n) == (p, o)).then_some(from)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use memfit_graph::DType;
+
+    #[test]
+    fn products_take_axes_in_either_order() {
+        let mut flow = Flow::default();
+        let [x, k] = [0, 1].map(|_| flow.constant(&[2, 4, 3, 5], DType::Float32));
+        let last = flow.moved("Transpose", k, &[2, 4, 5, 3]);
+        let others = flow.moved("Transpose", k, &[2, 5, 3, 4]);
+        let products = [last, others].map(|k| flow.matmul("BatchMatMulV2", x, k, &[2, 4, 3, 3]));
+        let read = flow.unary("Exp", last);
+        fold_transposes(&mut flow);
+        let second = products.map(|product| flow.kernel(product).inputs[1]);
+        assert_eq!((second, flow.kernel(read).inputs[0]), ([k, others], last));
+    }
 
     #[test]
     fn only_what_inputs_determine_is_merged() {

@@ -136,6 +136,7 @@ pub(crate) fn run(
         let parallel = if plan.xla { 1 } else { PARALLEL };
         if plan.grappler && !plan.xla {
             merged::merge(&mut builder.flow);
+            merged::fold_transposes(&mut builder.flow);
         }
         let names = plan
             .grappler
