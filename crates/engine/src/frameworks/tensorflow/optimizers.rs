@@ -26,8 +26,7 @@ impl Update<'_> {
             ("nadam", [m, v]) => self.nadam(gradient, *m, *v),
             ("lamb", [m, v]) => self.lamb(gradient, *m, *v),
             (_, []) => {
-                let dense = self.dense(gradient);
-                let scaled = self.flow.scaled("Mul", dense);
+                let scaled = self.flow.scaled("Mul", gradient);
                 self.subtract(self.variable, scaled);
             }
             (_, [m]) => self.momentum(gradient, *m, optimizer == "nesterov"),
@@ -50,22 +49,24 @@ impl Update<'_> {
         let old = self.read(slot);
         let kept = self.flow.scaled("Mul", old);
         let share = self.flow.scaled("Mul", value);
+        let share = self.dense_as(slot, share);
         let new = self.flow.binary("AddV2", kept, share);
         self.assign(slot, new);
     }
 
     fn momentum(&mut self, gradient: Wire, m: u32, nesterov: bool) {
-        let gradient = self.dense(gradient);
+        let less = |one: &mut Self, old: Wire| {
+            let kept = one.flow.scaled("Mul", old);
+            let scaled = one.flow.scaled("Mul", gradient);
+            let scaled = one.dense(scaled);
+            one.flow.binary("Sub", kept, scaled)
+        };
         let old = self.read(m);
-        let kept = self.flow.scaled("Mul", old);
-        let scaled = self.flow.scaled("Mul", gradient);
-        let new = self.flow.binary("Sub", kept, scaled);
+        let new = less(self, old);
         self.assign(m, new);
         let mut by = self.read(m);
         if nesterov {
-            let kept = self.flow.scaled("Mul", by);
-            let scaled = self.flow.scaled("Mul", gradient);
-            by = self.flow.binary("Sub", kept, scaled);
+            by = less(self, by);
         }
         self.add(self.variable, by);
     }
@@ -136,8 +137,8 @@ impl Update<'_> {
         self.decay_towards(m, gradient);
         let old = self.read(u);
         let kept = self.flow.scaled("Mul", old);
-        let dense = self.dense(gradient);
-        let absolute = self.flow.scaled("Abs", dense);
+        let absolute = self.flow.scaled("Abs", gradient);
+        let absolute = self.dense(absolute);
         let new = self.flow.binary("Maximum", kept, absolute);
         self.assign(u, new);
         let (m, u) = (self.read(m), self.read(u));
@@ -149,19 +150,17 @@ impl Update<'_> {
     }
 
     fn adagrad(&mut self, gradient: Wire, sum: u32) {
-        let gradient = self.dense(gradient);
         let square = self.flow.scaled("Square", gradient);
         self.add(sum, square);
         let scaled = self.flow.scaled("Mul", gradient);
         let sum = self.read(sum);
         let shifted = self.flow.shifted("AddV2", sum);
         let root = self.flow.scaled("Sqrt", shifted);
-        let quotient = self.flow.binary("RealDiv", scaled, root);
+        let quotient = self.quotient(scaled, root);
         self.subtract(self.variable, quotient);
     }
 
     fn adadelta(&mut self, gradient: Wire, sum: u32, delta: u32) {
-        let gradient = self.dense(gradient);
         let square = self.flow.scaled("Square", gradient);
         self.mix_into(sum, square);
         let rms = |one: &mut Self, slot: u32| {
@@ -170,8 +169,14 @@ impl Update<'_> {
             one.flow.scaled("Sqrt", shifted)
         };
         let (top, bottom) = (rms(self, delta), rms(self, sum));
+        let (shape, dtype) = (self.flow.shape(gradient).to_vec(), self.flow.dtype(top));
+        let top = if self.flow.shape(top) == shape {
+            top
+        } else {
+            self.flow.make("GatherV2", &[top], &shape, dtype, None)
+        };
         let product = self.flow.binary("Mul", top, gradient);
-        let quotient = self.flow.binary("RealDiv", product, bottom);
+        let quotient = self.quotient(product, bottom);
         let by = self.flow.scaled("Neg", quotient);
         let square = self.flow.scaled("Square", by);
         self.mix_into(delta, square);
@@ -181,12 +186,13 @@ impl Update<'_> {
 
     /// `variable = (clip(linear) - linear) / (accumulator^½ / α + 2 λ)`; both slots are read before and after they change.
     fn ftrl(&mut self, gradient: Wire, accumulator: u32, linear: u32) {
-        let gradient = self.dense(gradient);
+        let dense = self.dense(gradient);
         let value = self.read(self.variable);
         let shrunk = self.flow.scaled("Mul", value);
-        let used = self.flow.binary("AddV2", gradient, shrunk);
+        let used = self.flow.binary("AddV2", dense, shrunk);
         let old = self.read(accumulator);
         let square = self.flow.scaled("Square", gradient);
+        let square = self.dense(square);
         let new = self.flow.binary("AddV2", old, square);
         let after = self.flow.scaled("Pow", new);
         let old = self.read(accumulator);
@@ -209,10 +215,10 @@ impl Update<'_> {
     }
 
     fn lion(&mut self, gradient: Wire, m: u32) {
-        let gradient = self.dense(gradient);
         let old = self.read(m);
         let kept = self.flow.scaled("Mul", old);
         let share = self.flow.scaled("Mul", gradient);
+        let share = self.dense(share);
         let sum = self.flow.binary("AddV2", kept, share);
         let sign = self.flow.scaled("Sign", sum);
         let scaled = self.flow.scaled("Mul", sign);
@@ -221,7 +227,6 @@ impl Update<'_> {
     }
 
     fn rmsprop(&mut self, gradient: Wire, velocity: u32, momentum: Option<u32>, average: Option<u32>) {
-        let gradient = self.dense(gradient);
         let square = self.flow.scaled("Square", gradient);
         self.mix_into(velocity, square);
         let mut denominator = self.read(velocity);
@@ -234,9 +239,10 @@ impl Update<'_> {
         let shifted = self.flow.shifted("AddV2", denominator);
         let scaled = self.flow.scaled("Mul", gradient);
         let root = self.flow.scaled("Sqrt", shifted);
-        let increment = self.flow.binary("RealDiv", scaled, root);
+        let increment = self.quotient(scaled, root);
         match momentum {
             Some(slot) => {
+                let increment = self.dense(increment);
                 let old = self.read(slot);
                 let kept = self.flow.scaled("Mul", old);
                 let new = self.flow.binary("AddV2", kept, increment);

@@ -2,7 +2,8 @@
 //!
 //! Keras 3 has no fused update: each slot and each variable is changed by elementwise kernels of its size, as soon as its gradient
 //! is there. Gradient accumulation keeps a sum for each variable, an exponential moving average a copy. Rows of a table
-//! arrive as `IndexedSlices`: plain SGD scatters them, every other optimizer makes them dense first (`UnsortedSegmentSum`).
+//! arrive as `IndexedSlices` and stay such in products, squares and quotients; what adds them to something else makes them dense first
+//! (`UnsortedSegmentSum`), and a variable that is changed by them is changed row by row (keras/src/backend/tensorflow/sparse.py).
 
 use super::{Builder, Effect, Flow, Wire, grappler};
 use crate::Category;
@@ -49,8 +50,6 @@ impl Builder<'_> {
             let average = self.plan.ema.then(|| slot(self, &of.shape));
             self.note_state(*variable, slots.iter().chain(&accumulator).chain(&average));
             self.flow.layer = layer;
-            let sparse = *self.flow.shape(*gradient) != of.shape[..];
-            let is_plain = matches!(&*optimizer, "sgd");
             let mut one = Update::new(&mut self.flow, *variable, slots);
             let mut gradient = one.flow.cast(*gradient, of.dtype);
             if let Some(finite) = finite {
@@ -75,13 +74,7 @@ impl Builder<'_> {
                 one.subtract(*variable, scaled);
             }
             let before = one.writes.len();
-            if sparse && is_plain {
-                let scaled = one.flow.scaled("Mul", gradient);
-                one.write("ResourceScatterSub", Effect::Scatter(*variable), *variable, scaled);
-                one.flow.variables[*variable as usize].copy_on_read = true;
-            } else {
-                one.step(&optimizer, gradient);
-            }
+            one.step(&optimizer, gradient);
             roots.extend(root(&optimizer, &one.writes[before..]));
             if let Some(average) = average {
                 let mut one = Update::new(&mut self.flow, *variable, Vec::new());
@@ -217,12 +210,24 @@ impl<'a> Update<'a> {
 
     /// `variable += value`.
     pub(super) fn add(&mut self, variable: u32, value: Wire) {
-        self.write("AssignAddVariableOp", Effect::Update(variable), variable, value);
+        self.change(["AssignAddVariableOp", "ResourceScatterAdd"], variable, value);
     }
 
     /// `variable -= value`.
     pub(super) fn subtract(&mut self, variable: u32, value: Wire) {
-        self.write("AssignSubVariableOp", Effect::Update(variable), variable, value);
+        self.change(["AssignSubVariableOp", "ResourceScatterSub"], variable, value);
+    }
+
+    fn change(&mut self, [whole, by_row]: [&'static str; 2], variable: u32, value: Wire) {
+        let of = &mut self.flow.variables[variable as usize];
+        let (name, effect) =
+            if self.flow.kernels[value.kernel as usize].outputs[value.output as usize].shape == of.shape {
+                (whole, Effect::Update(variable))
+            } else {
+                of.copy_on_read = true;
+                (by_row, Effect::Scatter(variable))
+            };
+        self.write(name, effect, variable, value);
     }
 
     /// `variable = value`.
@@ -232,11 +237,30 @@ impl<'a> Update<'a> {
 
     /// Rows as a tensor of the variable's shape.
     pub(super) fn dense(&mut self, gradient: Wire) -> Wire {
-        let of = &self.flow.variables[self.variable as usize];
+        self.dense_as(self.variable, gradient)
+    }
+
+    /// Rows as a tensor of this variable's shape.
+    pub(super) fn dense_as(&mut self, variable: u32, rows: Wire) -> Wire {
+        let of = &self.flow.variables[variable as usize];
         let (shape, dtype) = (of.shape.clone(), of.dtype);
-        if self.flow.shape(gradient) == shape {
-            return gradient;
+        if self.flow.shape(rows) == shape {
+            return rows;
         }
-        self.flow.make("UnsortedSegmentSum", &[gradient], &shape, dtype, None)
+        self.flow.make("UnsortedSegmentSum", &[rows], &shape, dtype, None)
+    }
+
+    /// A quotient. Rows are divided by the same rows of the other, once it is known to have neither zeros nor NaNs.
+    pub(super) fn quotient(&mut self, value: Wire, by: Wire) -> Wire {
+        if self.flow.shape(value) == self.flow.shape(by) {
+            return self.flow.binary("RealDiv", value, by);
+        }
+        let [zero, nan] = ["Equal", "IsNan"].map(|name| self.flow.test(name, by));
+        let either = self.flow.binary("LogicalOr", zero, nan);
+        let any = self.flow.reduce("Any", either, &[]);
+        let (shape, dtype) = (self.flow.shape(value).to_vec(), self.flow.dtype(by));
+        let rows = self.flow.make("GatherV2", &[by], &shape, dtype, None);
+        self.flow.wait(rows, any);
+        self.flow.binary("RealDiv", value, rows)
     }
 }
