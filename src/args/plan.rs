@@ -92,7 +92,7 @@ pub(crate) struct PlanArgs {
     /// Whether the output layer shares the embedding's matrix, where an inference export shows two
     #[arg(long, value_enum, ignore_case = true, default_value_t = Tied::Auto, value_name = "WHETHER")]
     tied_embeddings: Tied,
-    /// Gradients meet out of place, as they do on PyTorch's fake tensors
+    /// As the reference numbers were made: on PyTorch's fake tensors, or with TensorFlow on a CPU
     #[arg(long, hide = true)]
     as_fake_tensors: bool,
     #[command(flatten)]

@@ -155,7 +155,8 @@ pub struct Plan {
     /// Whether attention runs as two products with a softmax in between, as models wrote it before PyTorch 2.0 and their `eager`
     /// variants do, and not as one kernel.
     pub composed_attention: bool,
-    /// Whether gradients meet out of place, as they do on fake tensors.
+    /// Whether the step runs where the reference numbers come from: gradients meet out of place, as on PyTorch's fake tensors, and TensorFlow
+    /// leaves images as a CPU takes them.
     pub as_fake_tensors: bool,
     /// Whether gradients are clipped by the norm of all of them together. PyTorch has all gradients at the step anyway.
     pub clip_norm: bool,

@@ -90,6 +90,7 @@ fn compare(file: &File, models: &Path) -> Result<Vec<Row>> {
             xla: false,
             grappler: case.grappler,
             loss_scale: false,
+            as_fake_tensors: true,
             ..Plan::default()
         };
         let binding = Binding { batch: Some(case.batch), ..Binding::default() };

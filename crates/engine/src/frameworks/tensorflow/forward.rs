@@ -42,6 +42,7 @@ impl Builder<'_> {
             training: self.plan.mode == Mode::Train,
             channels_first: !self.plan.xla
                 && !self.plan.eager
+                && !self.plan.as_fake_tensors
                 && self.plan.precision == crate::Precision::Fp32,
         };
         let mut lowering = TfLowering::new(&mut self.flow, &sources, &inputs, &outputs, &values, compute);
