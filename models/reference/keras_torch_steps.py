@@ -17,7 +17,7 @@ import keras
 import keras.src.backend.torch.core
 import keras.src.backend.torch.random
 import torch
-from keras import Input, Model, layers
+from keras import Input, Model, layers, ops
 from torch._subclasses.fake_impls import op_implementations_dict
 
 from fake_cuda import fake_cuda
@@ -74,11 +74,50 @@ def recurrent():
     return Model(x, layers.Dense(5, activation="softmax")(layers.GRU(32)(layers.Dropout(0.2)(h))))
 
 
+def bidirectional():
+    x = Input((20,), dtype="int32")
+    h = layers.Bidirectional(layers.LSTM(48, return_sequences=True))(layers.Embedding(100, 64)(x))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.Bidirectional(layers.GRU(32), merge_mode="sum")(h)))
+
+
+def time_distributed():
+    x = Input((6, 16, 16, 3))
+    h = layers.TimeDistributed(layers.MaxPooling2D())(layers.TimeDistributed(layers.Conv2D(8, 3, activation="relu"))(x))
+    h = layers.TimeDistributed(layers.Dense(64, activation="relu"))(layers.TimeDistributed(layers.Flatten())(h))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.LSTM(32)(h)))
+
+
+def group_norm():
+    h = x = Input((32, 32, 3))
+    for _ in range(2):
+        h = layers.Activation("swish")(layers.GroupNormalization(8)(layers.Conv2D(32, 3, padding="same")(h)))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling2D()(h)))
+
+
+def einsum():
+    x = Input((32, 64))
+    h = layers.EinsumDense("abc,cde->abde", output_shape=(None, 4, 32), bias_axes="de", activation="relu")(x)
+    h = layers.EinsumDense("abde,dec->abc", output_shape=(None, 64), bias_axes="c")(h)
+    h = layers.EinsumDense("...x,xy->...y", output_shape=(128,), activation="gelu")(h)
+    return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling1D()(h)))
+
+
+def operations():
+    x = Input((64, 96))
+    q, k, v = (ops.transpose(ops.reshape(layers.Dense(96)(x), (-1, 64, 3, 4, 8)), (2, 0, 3, 1, 4))[i] for i in range(3))
+    h = ops.matmul(ops.softmax(ops.matmul(q, ops.transpose(k, (0, 1, 3, 2)))), v)
+    h = ops.reshape(ops.transpose(h, (0, 2, 1, 3)), (-1, 64, 32))
+    h = ops.concatenate([ops.sum(h[:, 1:, :16] * h[:, :-1, 16:], axis=1), ops.max(h, axis=1)], axis=-1)
+    return Model(x, layers.Dense(5, activation="softmax")(h))
+
+
 OPTIMIZERS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "rmsprop", "sgd")
 STEPS = [(dense, optimizer, "float32") for optimizer in OPTIMIZERS]
 STEPS += [(dense, "adam", policy) for policy in ("mixed_float16", "mixed_bfloat16")]
 STEPS += [(model, "adam", policy) for model in (convolutions, separable, nested) for policy in ("float32", "mixed_float16")]
 STEPS += [(recurrent, "sgd", policy) for policy in ("float32", "mixed_float16")]
+STEPS += [(model, "adam", policy) for model in (bidirectional, time_distributed, group_norm, einsum, operations)
+          for policy in ("float32", "mixed_float16")]
 STEPS += [(attention, "adam", policy) for policy in ("float32", "mixed_float16", "mixed_bfloat16")]
 
 

@@ -8,10 +8,12 @@ mod recurrent;
 mod windows;
 
 use crate::activation::Activation;
-use crate::layer::Call as LayerCall;
+use crate::arguments::Arguments;
+use crate::layer::{Call as LayerCall, Configured};
+use crate::spec::Spec;
 use memfit_graph::ops::matmul::matmul;
 use memfit_graph::ops::{Sdpa, Traced, scaled_dot_product_attention};
-use memfit_graph::{Autocast, Call, DType, Grad, Lowering, OutDtype, Place, Saved, elements};
+use memfit_graph::{Autocast, Call, DType, Grad, Lowering, OutDtype, Place, Saved, Shape, elements};
 
 /// The calls of one layer in the making.
 pub struct Torch<'r, 'l> {
@@ -20,8 +22,14 @@ pub struct Torch<'r, 'l> {
     /// The list that is written.
     pub l: &'r mut Lowering<'l>,
     tensors: usize,
+    /// Which of the node's inputs is the layer's first variable, and how many it has.
+    variables: [usize; 2],
+    shape: &'r [u64],
     /// The dtype of the arithmetic, where variables have another one.
     mixed: Option<DType>,
+    /// What a layer around this one calls it on, and what came of it.
+    given: Vec<Traced>,
+    made: Option<Traced>,
 }
 
 impl<'r, 'l> Torch<'r, 'l> {
@@ -30,7 +38,36 @@ impl<'r, 'l> Torch<'r, 'l> {
         let policy = &call.facts.policy;
         let is_mixed = policy.compute.is_half() && policy.variable == DType::Float32;
         let mixed = is_mixed.then_some(policy.compute).or(l.autocast.take());
-        Torch { call, l, tensors, mixed }
+        let variables = [tensors, l.input_count().saturating_sub(tensors)];
+        let shape = l.out_shape(0);
+        Torch { call, l, tensors, variables, shape, mixed, given: Vec::new(), made: None }
+    }
+
+    /// Runs a layer that this one holds on these tensors, its variables being this one's from `first` on. What it gives has this shape.
+    pub fn inner(
+        &mut self,
+        layer: &Configured,
+        given: &[Traced],
+        first: usize,
+        shape: &[u64],
+    ) -> Option<Traced> {
+        let dtype = self.half().unwrap_or(DType::Float32);
+        let specs: Vec<Spec> = given.iter().map(|x| Spec::new(Shape::from(&x.shape[..]), dtype)).collect();
+        let arguments = Arguments::plain(given.len());
+        let count = layer.own_weights(&arguments, &specs).map_or(0, |weights| weights.len());
+        let call = LayerCall { facts: &layer.facts, arguments: &arguments };
+        let mut inner = Torch {
+            call: &call,
+            l: &mut *self.l,
+            tensors: given.len(),
+            variables: [self.variables[0] + first, count],
+            shape,
+            mixed: self.mixed,
+            given: given.to_vec(),
+            made: None,
+        };
+        layer.layer.pytorch(&mut inner);
+        inner.made
     }
 
     /// A bound from above.
@@ -45,7 +82,7 @@ impl<'r, 'l> Torch<'r, 'l> {
 
     /// How many variables the layer has.
     pub fn weights(&self) -> usize {
-        self.l.input_count().saturating_sub(self.tensors)
+        self.variables[1]
     }
 
     /// Whether the layer trains here: batch norm by the batch's statistics, dropout drops.
@@ -55,22 +92,31 @@ impl<'r, 'l> Torch<'r, 'l> {
 
     /// Tensor `i`, cast to what the layer computes in (keras/src/layers/layer.py, `__call__`).
     pub fn x(&mut self, i: usize) -> Traced {
-        self.cast_input(i, self.mixed)
+        self.given.get(i).cloned().unwrap_or_else(|| self.cast_input(i, self.mixed))
     }
 
     /// Variable `k`, cast anew each time it is read (keras/src/backend/common/variables.py, `AutocastScope`).
     pub fn weight(&mut self, k: usize) -> Traced {
-        self.cast_input(self.tensors + k, self.mixed)
+        self.cast_input(self.variables[0] + k, self.mixed)
     }
 
     /// Variable `k` as it is (`add_weight(autocast=False)`).
     pub fn own_weight(&mut self, k: usize) -> Traced {
-        Traced::input(self.l, self.tensors + k)
+        Traced::input(self.l, self.variables[0] + k)
     }
 
     /// Tensor `i` of a layer that computes in float32 at least, as it came.
     pub fn widened(&mut self, i: usize) -> Traced {
-        self.cast_input(i, Some(DType::Float32))
+        match (self.given.get(i).cloned(), self.half()) {
+            (Some(x), Some(_)) => x.cast(self.l, DType::Float32),
+            (Some(x), None) => x,
+            (None, _) => self.cast_input(i, Some(DType::Float32)),
+        }
+    }
+
+    /// A value in float32.
+    pub fn wide(&mut self, x: &Traced) -> Traced {
+        self.half().map_or_else(|| x.clone(), |_| x.cast(self.l, DType::Float32))
     }
 
     /// The result of such a layer, cast to what it gives.
@@ -93,13 +139,17 @@ impl<'r, 'l> Torch<'r, 'l> {
     }
 
     /// The dims of the output.
-    pub fn out_shape(&self) -> &'l [u64] {
-        self.l.out_shape(0)
+    pub fn out_shape(&self) -> &'r [u64] {
+        self.shape
     }
 
     /// Makes it the layer's output.
     pub fn finish(&mut self, y: &Traced) {
-        y.bind(self.l, 0);
+        if self.given.is_empty() {
+            y.bind(self.l, 0);
+        } else {
+            self.made = Some(y.reshape(self.l, self.shape));
+        }
     }
 
     /// `torch.matmul`.
@@ -155,11 +205,33 @@ impl<'r, 'l> Torch<'r, 'l> {
 
     /// All tensors of the call behind each other.
     pub fn concatenate(&mut self) {
-        let mut call = Call::new("cat");
-        for i in 0..self.tensors {
-            call = call.input(self.x(i).operand, Grad::Narrow);
+        let parts: Vec<Traced> = (0..self.tensors).map(|i| self.x(i)).collect();
+        let y = self.cat(&parts, self.shape);
+        self.finish(&y);
+    }
+
+    /// These behind each other, along an axis of theirs or a new one.
+    pub fn cat(&mut self, parts: &[Traced], shape: &[u64]) -> Traced {
+        let call = parts.iter().fold(Call::new("cat"), |call, part| call.input(part.operand, Grad::Narrow));
+        let call = call.output(shape, OutDtype::Promoted, Place::New);
+        Traced::of(self.l, call, shape, &parts.iter().collect::<Vec<_>>())
+    }
+
+    /// The layer's kernel, with what LoRA adds to it (keras/src/layers/core/dense.py, `kernel`).
+    pub fn kernel(&mut self, has_lora: bool) -> Traced {
+        let kernel = self.weight(0);
+        if !has_lora {
+            return kernel;
         }
-        self.l.finish(call.output(self.out_shape(), OutDtype::Promoted, Place::New));
+        let [a, b] = [2, 1].map(|k| self.weight(self.weights().saturating_sub(k)));
+        let product = self.matmul(&a, &b).scale(self.l, "mul");
+        self.add(&kernel, &product)
+    }
+
+    /// `sum`: its gradient is a view.
+    pub fn sum(&mut self, x: &Traced, shape: &[u64]) -> Traced {
+        let call = Call::new("sum").input(x.operand, Grad::Expand);
+        Traced::of(self.l, call.output(shape, OutDtype::Promoted, Place::New), shape, &[x])
     }
 
     /// `native_dropout`: a mask of one byte an element is kept.
@@ -229,16 +301,21 @@ impl<'r, 'l> Torch<'r, 'l> {
     /// A projection by `torch.einsum` over the last `summed` axes, with a bias of its own.
     pub fn project(&mut self, x: &Traced, k: usize, summed: usize, with_bias: bool) -> Traced {
         let kernel = self.weight(k);
-        let (rows, columns) = kernel.shape.split_at(summed.min(kernel.rank()));
-        let outer = &x.shape[..x.rank().saturating_sub(summed)];
-        let flat = x.reshape(self.l, &[elements(outer), elements(rows)]);
-        let matrix = kernel.reshape(self.l, &[elements(rows), elements(columns)]);
-        let y = self.matmul(&flat, &matrix).reshape(self.l, &[outer, columns].concat());
+        let y = self.contract(x, &kernel, summed);
         if !with_bias {
             return y;
         }
         let bias = self.weight(k + 1);
         self.add(&y, &bias)
+    }
+
+    /// `torch.einsum` over the last `summed` axes of `x` and the first of `kernel`.
+    pub fn contract(&mut self, x: &Traced, kernel: &Traced, summed: usize) -> Traced {
+        let (rows, columns) = kernel.shape.split_at(summed.min(kernel.rank()));
+        let outer = &x.shape[..x.rank().saturating_sub(summed)];
+        let flat = x.reshape(self.l, &[elements(outer), elements(rows)]);
+        let matrix = kernel.reshape(self.l, &[elements(rows), elements(columns)]);
+        self.matmul(&flat, &matrix).reshape(self.l, &[outer, columns].concat())
     }
 
     /// `torch.nn.functional.embedding` of tokens, which are corrected first: a new tensor of integers, which is kept.

@@ -150,7 +150,7 @@ impl Op for Rnn {
         }
         inputs.extend((1..4).chain(8..l.input_count()).filter_map(|i| Traced::optional(l, i)));
         let output = [seq, batch, self.directions.saturating_mul(hidden)];
-        let y = cudnn_rnn(l, &inputs, &output, states.len());
+        let y = cudnn_rnn(l, &inputs, &[], &output, states.len());
         let Operand::Result { call, .. } = y.operand else { return };
         for (j, _) in states.iter().enumerate() {
             let operand = Operand::Result { call, output: j + 1 };
@@ -172,12 +172,20 @@ impl Op for Rnn {
     }
 }
 
-/// `_cudnn_rnn` of a sequence, so many states to begin with and weights: the output of each step, and behind it the last states.
-pub fn cudnn_rnn(l: &mut Lowering<'_>, inputs: &[Traced], output: &[u64], states: usize) -> Traced {
+/// `_cudnn_rnn` of a sequence, so many states to begin with and weights: the output of each step, and behind it the last states. `held` is
+/// there until it has run.
+pub fn cudnn_rnn(
+    l: &mut Lowering<'_>,
+    inputs: &[Traced],
+    held: &[Traced],
+    output: &[u64],
+    states: usize,
+) -> Traced {
     let mut call = Call::new("_cudnn_rnn").autocast(Autocast::Lower);
     for (i, input) in inputs.iter().enumerate() {
         call = call.input(input.operand, Grad::New).saves([Saved::Input(i)]);
     }
+    call = held.iter().fold(call, |call, held| call.input(held.operand, Grad::None));
     let begin = inputs.iter().take(states + 1);
     // The backward kernel makes the gradients of input and states whether or not they are wanted.
     for input in begin.clone().filter(|input| !input.requires_grad) {

@@ -3,11 +3,14 @@
 //! keras/src/layers/rnn/bidirectional.py: a recurrence and one that runs from the end, merged by `merge_mode`.
 
 use super::LayerSpec;
+use super::rnn::Rnn;
 use crate::arguments::{Argument, Arguments};
+use crate::layer::Cell;
 use crate::layer::{Call, Configured, Layer, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde_json::Value;
 
@@ -20,6 +23,8 @@ pub struct Bidirectional {
     pub backward: Configured,
     /// How their outputs become one.
     pub merge: MergeMode,
+    /// Its name.
+    mode: String,
 }
 
 /// How two outputs become one.
@@ -58,7 +63,8 @@ fn read(source: &Source<'_>) -> Result<Bidirectional, String> {
         Some(backward) => backward,
         None => renamed(mirrored, "backward_"),
     };
-    Ok(Bidirectional { forward: renamed(layer, "forward_"), backward, merge })
+    let mode = source.object.config.get("merge_mode").and_then(Value::as_str).unwrap_or("concat").to_owned();
+    Ok(Bidirectional { forward: renamed(layer, "forward_"), backward, merge, mode })
 }
 
 /// How it is found.
@@ -91,6 +97,50 @@ impl Layer for Bidirectional {
         }
         outputs.extend(states.iter().chain(others).cloned());
         Ok(outputs)
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let cells = [&self.forward, &self.backward].map(|layer| layer.layer.downcast::<Rnn>()?.on_cudnn());
+        let ([Some(a), Some(b)], false) = (cells, run.tensors() > 1 || self.merge == MergeMode::None) else {
+            return run.not_modelled();
+        };
+        let (x, shape) = (run.x(0), run.out_shape());
+        let (units, both) = ([a.units, b.units], [a, b].map(|cell| cell.dropout));
+        let sequences = shape.len() > 2;
+        let halves = if units[0] == units[1] && both == [0.0; 2] {
+            // One call for both directions (`_call_fused_lstm`, `_call_fused_gru`).
+            let y = run.recurrent(&x, [a.states().len(), 2], units[0], &[]);
+            let steps = y.shape.get(1).copied().unwrap_or(1);
+            [(0, steps.saturating_sub(1)), (units[0], 0)].map(|(start, last)| {
+                let half = y.narrow(run.l, 2, start, units[0]);
+                if sequences {
+                    half
+                } else {
+                    half.narrow(run.l, 1, last, 1).reshape(run.l, &[x.shape[0], units[0]])
+                }
+            })
+        } else {
+            let one = |run: &mut Torch<'_, '_>, layer, width: u64, first| {
+                let outer = shape.get(..shape.len().saturating_sub(1)).unwrap_or_default();
+                run.inner(layer, std::slice::from_ref(&x), first, &[outer, &[width]].concat())
+            };
+            let forward = one(run, &self.forward, units[0], 0);
+            let backward = one(run, &self.backward, units[1], run.weights() / 2);
+            let (Some(forward), Some(mut backward)) = (forward, backward) else { return run.not_modelled() };
+            if sequences {
+                backward = backward.scale(run.l, "flip");
+            }
+            [forward, backward]
+        };
+        let y = match (self.merge, &*self.mode) {
+            (MergeMode::Concat, _) => run.cat(&halves, shape),
+            (_, "mul") => run.mul(&halves[0], &halves[1]),
+            (_, mode) => {
+                let sum = run.add(&halves[0], &halves[1]);
+                if mode == "ave" { sum.scale(run.l, "div") } else { sum }
+            }
+        };
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

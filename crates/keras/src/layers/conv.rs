@@ -74,10 +74,7 @@ impl Layer for Conv {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        if self.lora_rank.is_some() {
-            return run.not_modelled();
-        }
-        let (mut x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape());
+        let (mut x, kernel, shape) = (run.x(0), run.kernel(self.lora_rank.is_some()), run.out_shape());
         if self.window.padding == Padding::Causal {
             let mut padded = x.shape.clone();
             let reach = self.window.kernel_size.at(0).saturating_sub(1);

@@ -56,10 +56,10 @@ impl Layer for Dense {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() {
+        if run.call.facts.policy.quantization.is_some() {
             return run.not_modelled();
         }
-        let (x, kernel) = (run.x(0), run.weight(0));
+        let (x, kernel) = (run.x(0), run.kernel(self.lora_rank.is_some()));
         let mut y = run.matmul(&x, &kernel);
         if self.use_bias {
             let bias = run.weight(1);

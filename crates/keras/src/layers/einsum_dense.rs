@@ -11,6 +11,7 @@ use crate::operations::contraction;
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -63,6 +64,16 @@ struct Analysis {
 }
 
 impl EinsumDense {
+    /// How many axes are summed over, where they are the last of the input and the first of the kernel and all others keep their order.
+    fn last_summed(&self) -> Option<usize> {
+        let equation: String = self.equation.chars().filter(|c| !c.is_whitespace()).collect();
+        let (inputs, output) = equation.split_once("->")?;
+        let (input, kernel) = inputs.split_once(',')?;
+        let summed: String = kernel.chars().filter(|c| !output.contains(*c)).collect();
+        let (outer, columns) = (input.strip_suffix(&*summed)?, kernel.strip_prefix(&*summed)?);
+        (output.strip_prefix(outer)? == columns).then_some(summed.len())
+    }
+
     fn analyze(&self, x: &Spec) -> Result<Analysis, OpError> {
         let wrong = || OpError::attribute("equation", "`ab,bc->ac`", &self.equation);
         let equation: String = self.equation.chars().filter(|c| !c.is_whitespace()).collect();
@@ -158,6 +169,20 @@ impl Layer for EinsumDense {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(self.analyze(spec::input(inputs, 0)?)?.output)])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let Some(summed) = self.last_summed().filter(|_| run.call.facts.policy.quantization.is_none()) else {
+            return run.not_modelled();
+        };
+        let (x, kernel) = (run.x(0), run.kernel(self.lora_rank.is_some()));
+        let mut y = run.contract(&x, &kernel, summed);
+        if self.bias_axes.as_deref().is_some_and(|axes| !axes.is_empty()) {
+            let bias = run.weight(1);
+            y = run.add(&y, &bias);
+        }
+        let y = run.activate(&self.activation, &y);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -7,6 +7,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 
@@ -59,6 +60,31 @@ impl Layer for GroupNormalization {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape());
+        let axis = super::position(shape.len(), self.axis);
+        let channels = shape.get(axis).copied().unwrap_or(1);
+        let groups = u64::try_from(self.groups).unwrap_or(channels).max(1);
+        let mut grouped = shape.to_vec();
+        grouped.get_mut(axis).into_iter().for_each(|d| *d = channels.checked_div(groups).unwrap_or(1));
+        grouped.insert(axis.min(grouped.len()), groups);
+        let kept = |wanted: &[usize]| -> Vec<u64> {
+            let size = |(i, d): (usize, &u64)| if wanted.contains(&i) { *d } else { 1 };
+            grouped.iter().enumerate().map(size).collect()
+        };
+        let (per_group, per_channel) = (kept(&[0, axis]), kept(&[axis, axis + 1]));
+        let x = x.reshape(run.l, &grouped);
+        let wide = run.wide(&x);
+        let y = run.group_norm(
+            &wide,
+            &per_group,
+            &per_channel,
+            [self.scale.then_some(0), self.center.then_some(usize::from(self.scale))],
+        );
+        let y = run.narrowed(&y);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

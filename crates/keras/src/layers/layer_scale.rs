@@ -7,6 +7,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 
@@ -42,6 +43,12 @@ impl Layer for LayerScale {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, gamma) = (run.x(0), run.weight(0));
+        let y = run.mul(&x, &gamma);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

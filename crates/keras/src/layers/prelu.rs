@@ -3,10 +3,12 @@
 //! keras/src/layers/activations/prelu.py: a slope for each element but the batch, one along the shared axes.
 
 use super::LayerSpec;
+use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use serde::Deserialize;
 
@@ -33,6 +35,17 @@ impl Layer for PRelu {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.seen(spec::input(inputs, 0)?)])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, alpha) = (run.x(0), run.weight(0));
+        let positive = run.activate(&Activation::Relu, &x);
+        let slope = alpha.scale(run.l, "neg");
+        let negative = x.scale(run.l, "neg");
+        let rest = run.activate(&Activation::Relu, &negative);
+        let scaled = run.mul(&slope, &rest);
+        let y = run.add(&positive, &scaled);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

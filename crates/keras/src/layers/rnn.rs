@@ -108,6 +108,17 @@ impl Rnn {
     }
 }
 
+impl Rnn {
+    /// Its cell where Keras' PyTorch backend runs it on cuDNN, and no states are asked for.
+    pub(super) fn on_cudnn(&self) -> Option<&RecurrentCell> {
+        let options = &self.options;
+        let is_plain = !options.unroll && !options.stateful && !options.return_state;
+        self.cell.layer.downcast::<RecurrentCell>().filter(|cell| {
+            self.can_fuse && cell.is_default() && !cell.drops_state() && is_plain && options.use_cudnn()
+        })
+    }
+}
+
 impl Layer for Rnn {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
         let x = spec::input_from_rank(inputs, 0, 3)?;
@@ -139,21 +150,17 @@ impl Layer for Rnn {
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let options = &self.options;
-        // Of what cuDNN does not run, and of states that are given or asked for, there is nothing here.
-        let is_plain = !options.unroll && !options.stateful && !options.return_state && run.tensors() == 1;
-        let cell = self.cell.layer.downcast::<RecurrentCell>().filter(|cell| {
-            self.can_fuse && cell.is_default() && !cell.drops_state() && is_plain && options.use_cudnn()
-        });
-        let Some(cell) = cell else { return run.not_modelled() };
+        let Some(cell) = self.on_cudnn().filter(|_| run.tensors() == 1) else { return run.not_modelled() };
         let mut x = run.x(0);
         if cell.dropout > 0.0 && run.l.training {
             // By a mask of one step.
             x = x.scale(run.l, "mul");
         }
+        let before = x.clone();
         if options.go_backwards {
             x = x.scale(run.l, "flip");
         }
-        let mut y = run.recurrent(&x, cell.units, cell.states().len());
+        let mut y = run.recurrent(&x, [cell.states().len(), 1], cell.units, &[before]);
         if !options.return_sequences {
             let steps = y.shape.get(1).copied().unwrap_or(1);
             y = y.narrow(run.l, 1, steps.saturating_sub(1), 1).reshape(run.l, run.out_shape());

@@ -9,6 +9,7 @@ use crate::layer::{Call, Configured, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 
 /// A layer for every step.
@@ -51,6 +52,28 @@ impl Layer for TimeDistributed {
             output
         };
         Ok(outputs.into_iter().map(with_time).collect())
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape());
+        let time = x.shape.get(1).copied().unwrap_or(0);
+        if run.tensors() > 1 || !(1..=UNROLLED).contains(&time) {
+            return run.not_modelled();
+        }
+        let turned = x.transpose(run.l, 0, 1);
+        let without_time = |shape: &[u64]| -> Vec<u64> {
+            shape.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, d)| *d).collect()
+        };
+        let (of_step, made) = (without_time(&x.shape), without_time(shape));
+        let mut step = |at| {
+            let step = turned.narrow(run.l, 0, at, 1).reshape(run.l, &of_step);
+            run.inner(&self.layer, &[step], 0, &made)
+        };
+        let steps: Option<Vec<_>> = (0..time).map(&mut step).collect();
+        let Some(steps) = steps else { return run.not_modelled() };
+        let stacked = run.cat(&steps, &[&[time], &made[..]].concat());
+        let y = stacked.transpose(run.l, 0, 1);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -106,6 +106,27 @@ pub(super) fn is_stretch(op: &Operation, call: &Call<'_>) -> bool {
     matches!(first, Key::Index | Key::Slice([_, _, None | Some(1)])) && rest.iter().all(is_all)
 }
 
+/// How much is taken along each axis of a tensor of these sizes, `None` where it is one and the axis goes.
+pub(super) fn taken(op: &Operation, call: &Call<'_>, sizes: &[u64]) -> Option<Vec<Option<u64>>> {
+    let keys = keys(op, call)?;
+    let used = keys.iter().filter(|key| matches!(key, Key::Index | Key::Slice(_))).count();
+    let rest = sizes.len().checked_sub(used)?;
+    let mut sizes = sizes.iter();
+    let mut taken = Vec::new();
+    for key in keys {
+        match key {
+            Key::New => {}
+            Key::Ellipsis => taken.extend(sizes.by_ref().take(rest).copied().map(Some)),
+            Key::Index => {
+                sizes.next()?;
+                taken.push(None);
+            }
+            Key::Slice(slice) => taken.push(Some(sliced(&Dim::Known(*sizes.next()?), slice)?.known()?)),
+        }
+    }
+    Some(taken)
+}
+
 fn get_item(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
     let Some(keys) = keys(op, call) else { return Ok(Vec::new()) };

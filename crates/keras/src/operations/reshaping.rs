@@ -5,7 +5,7 @@ use crate::arguments::Argument;
 use crate::layer::Call;
 use crate::layers::reshape::reshaped;
 use crate::spec::{self, Spec};
-use memfit_graph::{Dim, OpError};
+use memfit_graph::{DType, Dim, OpError};
 use std::collections::BTreeMap;
 
 pub(super) const RULES: &[(&[&str], Rule)] = &[
@@ -53,6 +53,19 @@ fn transpose(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spe
         return Err(OpError::mismatch(format!("{} axes", x.rank()), format!("{}", axes.len())));
     }
     Ok(vec![x.with(axes.into_iter().map(|a| x.dims()[a].clone()))])
+}
+
+/// Where each axis of the result comes from.
+pub(super) fn order(op: &Operation, call: &Call<'_>, sizes: &[u64]) -> Option<Vec<usize>> {
+    // Axes are told apart by their sizes, which here are their numbers.
+    let numbered = Spec::new((1..=sizes.len() as u64).map(Dim::Known).collect(), DType::Float32);
+    let made = match op.class.as_str() {
+        "Swapaxes" => swapaxes(op, call, &[numbered]),
+        "Moveaxis" => moveaxis(op, call, &[numbered]),
+        _ => transpose(op, call, &[numbered]),
+    };
+    let made = made.ok()?.into_iter().next()?;
+    made.dims().iter().map(|d| usize::try_from(d.known()?.checked_sub(1)?).ok()).collect()
 }
 
 fn swapaxes(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {

@@ -2,10 +2,11 @@
 //!
 //! keras/src/backend/torch/numpy.py, math.py and nn.py (3.15); what is kept is what derivatives.yaml says. What is not here is a bound.
 
-use super::Operation;
 use super::kernels::VIEWS;
+use super::{Operation, indexing, reshaping};
 use crate::torch::Torch;
 use memfit_graph::Saved;
+use memfit_graph::ops::Traced;
 
 /// Functions of one tensor that keep their result.
 const KEEP_OUTPUT: &[&str] = &["Exp", "Reciprocal", "Relu", "Rsqrt", "Sigmoid", "Sqrt", "Tanh"];
@@ -35,6 +36,11 @@ impl Operation {
         if class == "Concatenate" {
             return run.concatenate();
         }
+        if class == "Stack" && tensors > 0 {
+            let parts: Vec<_> = (0..tensors).map(|i| run.x(i)).collect();
+            let y = run.cat(&parts, shape);
+            return run.finish(&y);
+        }
         if tensors == 0 || tensors > 2 {
             return run.not_modelled();
         }
@@ -55,12 +61,48 @@ impl Operation {
             }
             ("Softmax", None) => run.softmax("_softmax", &x),
             ("Mean", None) => run.average(&x, shape),
-            ("Square", None) => run.square(&x),
+            ("Square" | "Power", None) => run.square(&x),
+            ("Sum", None) => run.sum(&x, shape),
+            ("Max" | "Amax" | "Min" | "Amin", None) => run.amax(&x, shape),
+            ("BroadcastTo", None) => x.expand(run.l, shape),
+            ("Flip" | "Roll", None) => x.scale(run.l, "flip"),
+            ("Clip", None) => x.pointwise(run.l, "clamp", Saved::Input(0)),
+            ("Identity", None) => x,
+            ("GetItem", None) => match indexing::taken(self, run.call, &x.shape) {
+                Some(taken) => Operation::part(run, &x, &taken),
+                None => return run.not_modelled(),
+            },
+            ("Transpose" | "Swapaxes" | "Moveaxis", None) => match reshaping::order(self, run.call, &x.shape)
+            {
+                Some(order) => x.permute(run.l, &order),
+                None => return run.not_modelled(),
+            },
             _ if VIEWS.contains(&class) => x.reshape(run.l, shape),
             _ if KEEP_OUTPUT.contains(&class) => x.pointwise(run.l, "relu", Saved::Output(0)),
             _ if KEEP_INPUT.contains(&class) => x.pointwise(run.l, "gelu", Saved::Input(0)),
             _ => return run.not_modelled(),
         };
         run.finish(&y);
+    }
+
+    /// Indices and slices, one view after the other. Each has a gradient of its own.
+    fn part(run: &mut Torch<'_, '_>, x: &Traced, taken: &[Option<u64>]) -> Traced {
+        let (mut y, mut axis) = (x.clone(), 0);
+        for length in taken {
+            let whole = y.shape.get(axis).copied();
+            match *length {
+                None => {
+                    let mut shape = y.shape.to_vec();
+                    shape.remove(axis.min(shape.len().saturating_sub(1)));
+                    y = y.narrow(run.l, axis, 0, 1).reshape(run.l, &shape);
+                }
+                Some(_) if whole == *length => axis += 1,
+                Some(length) => {
+                    y = y.narrow(run.l, axis, 0, length);
+                    axis += 1;
+                }
+            }
+        }
+        y
     }
 }

@@ -69,13 +69,46 @@ impl Torch<'_, '_> {
         Traced::of(self.l, call, &x.shape, &[&y, &beta])
     }
 
+    /// Group norm in pieces, over groups of channels of which `per_group` has one number each and the variables have `channels`: scale and
+    /// offset go into the statistics (keras/src/layers/normalization/group_normalization.py).
+    pub fn group_norm(
+        &mut self,
+        x: &Traced,
+        per_group: &[u64],
+        channels: &[u64],
+        [scale, offset]: [Option<usize>; 2],
+    ) -> Traced {
+        let square = self.square(x);
+        let mean = self.mean(x, per_group);
+        let squares = self.mean(&square, per_group);
+        let mean_square = self.square(&mean);
+        let variance = self.add(&squares, &mean_square).scale(self.l, "add");
+        let mut factor = variance.pointwise(self.l, "rsqrt", Saved::Output(0));
+        let variable = |run: &mut Self, k: usize| {
+            let variable = run.weight(k).reshape(run.l, channels);
+            run.half().map_or_else(|| variable.clone(), |_| variable.cast(run.l, DType::Float32))
+        };
+        if let Some(k) = scale {
+            let gamma = variable(self, k);
+            factor = self.mul(&factor, &gamma);
+        }
+        let negative = mean.scale(self.l, "neg");
+        let mut rest = self.mul(&negative, &factor);
+        if let Some(k) = offset {
+            let beta = variable(self, k);
+            rest = self.add(&rest, &beta);
+        }
+        let scaled = self.mul(x, &factor);
+        self.add(&scaled, &rest)
+    }
+
     /// `native_layer_norm` or `_fused_rms_norm` over the axes that `rows` has one of.
     pub fn layer_norm(&mut self, x: &Traced, rows: &[u64], is_rms: bool) -> Traced {
         let name = if is_rms { "_fused_rms_norm" } else { "native_layer_norm" };
         let mut call = Call::new(name).autocast(Autocast::Fp32).input(x.operand, Grad::New);
         call = call.saves([Saved::Input(0)]);
         for k in 0..self.weights() {
-            call = call.input(Operand::Input(self.tensors + k), Grad::New).saves([Saved::Input(1 + k)]);
+            call = call.input(Operand::Input(self.variables[0] + k), Grad::New).saves([Saved::Input(1 + k)]);
         }
         call = call.output(&x.shape, OutDtype::Promoted, Place::New);
         for output in 1..=if is_rms { 1 } else { 2 } {

@@ -11,21 +11,49 @@ use memfit_graph::ops::rnn::cudnn_rnn;
 use memfit_graph::{Call, Grad, OutDtype, Place};
 
 impl Torch<'_, '_> {
-    /// Runs `[batch, time, features]` through `states` states of so many units; gives the output of each step.
-    pub fn recurrent(&mut self, x: &Traced, units: u64, states: usize) -> Traced {
+    /// Runs `[batch, time, features]` through `states` states of so many units, in one direction or in both; gives the output of each step.
+    /// `held` is what the layer made of its input before.
+    pub fn recurrent(
+        &mut self,
+        x: &Traced,
+        [states, directions]: [usize; 2],
+        units: u64,
+        held: &[Traced],
+    ) -> Traced {
         let at = |axis: usize| x.shape.get(axis).copied().unwrap_or(1);
         let mut inputs = vec![x.clone()];
-        for _ in 0..states {
-            inputs.push(self.zeros(&[1, at(0), units]));
+        let begin = [directions as u64, at(0), units];
+        if directions > 1 {
+            let zeros = self.zeros(&[at(0), units]);
+            let both = [zeros.clone(), zeros];
+            inputs.extend((0..states).map(|_| self.cat(&both, &begin)));
+        } else {
+            inputs.extend((0..states).map(|_| self.zeros(&begin)));
         }
-        let is_gru = states == 1;
+        // Names of Python functions hold them.
+        let mut held = held.to_vec();
+        for direction in 0..directions {
+            self.cudnn_weights(3 * direction, states == 1, &mut inputs, &mut held);
+        }
+        cudnn_rnn(self.l, &inputs, &held, &[at(0), at(1), units.saturating_mul(directions as u64)], states)
+    }
+
+    /// The weights of one direction as cuDNN takes them (`prepare_lstm_params`).
+    fn cudnn_weights(
+        &mut self,
+        first: usize,
+        is_gru: bool,
+        inputs: &mut Vec<Traced>,
+        held: &mut Vec<Traced>,
+    ) {
         for k in 0..2 {
-            let weight = self.weight(k);
+            let weight = self.weight(first + k);
+            held.push(weight.clone());
             let weight = if is_gru { self.reordered(&weight, &weight.shape) } else { weight };
             let turned = weight.transpose_last(self.l);
             inputs.push(self.contiguous(&turned));
         }
-        let bias = self.weight(2);
+        let bias = self.weight(first + 2);
         let width = bias.shape.last().copied().unwrap_or(0);
         if is_gru {
             inputs.extend([0, 1].map(|_| self.reordered(&bias, &[width])));
@@ -33,7 +61,6 @@ impl Torch<'_, '_> {
             inputs.push(bias);
             inputs.push(self.zeros(&[width]));
         }
-        cudnn_rnn(self.l, &inputs, &[at(0), at(1), units], states)
     }
 
     /// The gates of a variable, or of a row of it, in another order: `torch.cat` of its chunks.
@@ -43,7 +70,7 @@ impl Torch<'_, '_> {
     }
 
     fn zeros(&mut self, shape: &[u64]) -> Traced {
-        let dtype = self.mixed.unwrap_or(self.l.dtype(self.tensors));
+        let dtype = self.mixed.unwrap_or(self.l.dtype(self.variables[0]));
         let call = Call::new("zeros").output(shape, OutDtype::Is(dtype), Place::New);
         Traced::of(self.l, call, shape, &[])
     }
