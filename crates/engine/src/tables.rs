@@ -7,10 +7,13 @@
 //! - One number that an embedding is multiplied with: a buffer (`embed_scale`, transformers: Gemma).
 //! - A square of which the complement `1 - mask` is taken: a causal mask, a buffer
 //!   (transformers, modeling_openai.py: `w = w * b + -1e4 * (1 - b)`).
+//! - Squares that products of activations are multiplied with: a mask or a decay, a buffer (retention, `att * self.tril`).
 //! - What is compared with something, as a mask is with zero (`att.masked_fill(self.tril[:T, :T] == 0, …)`): a buffer, for no
 //!   gradient comes through.
 //! - The other factor of a stored matrix: a mask of its elements, a buffer (torch/nn/utils/prune.py, `weight_mask *
 //!   weight_orig`; autoregressive layers).
+//! - One number a channel that is taken from a model's inputs, or that they are divided by, before any layer: means and
+//!   deviations, centres of a basis (torchvision's `Normalize`, SchNet's `GaussianSmearing`): a buffer.
 //! - Positions added to what overlapping one-dimensional convolutions made: sinusoids, which are stored as a parameter
 //!   without a gradient (transformers, modeling_whisper.py: `self.embed_positions.requires_grad_(False)`). Patches do not
 //!   overlap, and learn theirs.
@@ -35,6 +38,8 @@ struct Walk<'a> {
     table: Vec<Option<(usize, bool)>>,
     /// Whether elements of the model's inputs have a part in it.
     fed: Vec<bool>,
+    /// Whether nothing but the model's inputs and constants has a part in it.
+    raw: Vec<bool>,
     /// The stored tensor of whose rows, looked up by position, it is a part.
     part: Vec<Option<usize>>,
     /// Whether it is a convolved one-dimensional signal.
@@ -43,6 +48,8 @@ struct Walk<'a> {
     embedded: Vec<bool>,
     /// Whether a linear layer without a bias made it.
     unbiased: Vec<bool>,
+    /// Whether it is a product of activations.
+    scores: Vec<bool>,
 }
 
 /// Corrects `kinds` where the graph tells more than names.
@@ -52,8 +59,9 @@ pub(crate) fn sort_out(graph: &Graph, inferred: &Inferred, kinds: &mut [Option<S
     let part = vec![None; graph.tensors.len()];
     let mut fed = none.clone();
     graph.inputs.iter().for_each(|id| fed[id.index()] = true);
-    let (signal, embedded, unbiased) = (none.clone(), none.clone(), none);
-    let mut walk = Walk { graph, inferred, kinds, table, fed, part, signal, embedded, unbiased };
+    let (signal, embedded, unbiased, scores) = (none.clone(), none.clone(), none.clone(), none);
+    let raw = fed.clone();
+    let mut walk = Walk { graph, inferred, kinds, table, fed, raw, part, signal, embedded, unbiased, scores };
     graph.nodes.iter().for_each(|node| walk.visit(node));
 }
 
@@ -65,6 +73,7 @@ impl Walk<'_> {
         let input = |i: usize| node.inputs.get(i).copied().flatten();
         let (Some(first), Some(Some(output))) = (input(0), node.outputs.first()) else { return };
         let (x, y) = (first.index(), output.index());
+        self.raw[y] = node.inputs.iter().flatten().all(|id| self.is_raw(node, *id));
         match node.op.name() {
             "Cast" | "Unsqueeze" | "Squeeze" | "Reshape" | "Expand" | "Transpose" | "Identity" | "Slice" => {
                 self.table[y] = self.table[x];
@@ -104,6 +113,8 @@ impl Walk<'_> {
             }
             "Linear" | "MatMul" | "Gemm" => {
                 self.unbiased[y] = input(2).is_none();
+                self.scores[y] =
+                    [input(0), input(1)].into_iter().flatten().all(|t| self.table[t.index()].is_none());
                 if self.columns(first).is_some_and(|n| n <= COORDINATES) {
                     self.change(x, Stored::Parameter, Stored::Buffer);
                 }
@@ -119,6 +130,16 @@ impl Walk<'_> {
                     self.masked([a, b]);
                 }
                 for (number, by) in [(first, second), (second, first)] {
+                    self.scores[y] |= self.scores[by.index()] && self.elements(number) == Some(1);
+                    if let Some((at, false)) = self.table[number.index()].filter(|_| self.scores[by.index()])
+                    {
+                        let shape = self.graph.tensors[at].declared.shape();
+                        if shape
+                            .is_some_and(|s| matches!(s.dims(), [.., m, n] if m == n && m.known() > Some(1)))
+                        {
+                            self.change(at, Stored::Parameter, Stored::Buffer);
+                        }
+                    }
                     if self.embedded[by.index()] && self.elements(number) == Some(1) {
                         self.change(number.index(), Stored::Parameter, Stored::Buffer);
                     }
@@ -138,6 +159,28 @@ impl Walk<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Whether no parameter has a part in what a node reads.
+    fn is_raw(&mut self, node: &Node, id: TensorId) -> bool {
+        let dtype = self.inferred.types[id.index()].dtype();
+        let kind = self.kinds[id.index()];
+        if kind == Some(Stored::Parameter) && matches!(node.op.name(), "Sub" | "Div") {
+            let by_inputs = node.inputs.iter().flatten().any(|x| self.raw[x.index()]);
+            let wide = self
+                .graph
+                .tensor(id)
+                .declared
+                .shape()
+                .map(|s| s.dims().iter().filter(|d| d.known() != Some(1)).count());
+            if by_inputs && wide == Some(1) {
+                self.change(id.index(), Stored::Parameter, Stored::Buffer);
+                return true;
+            }
+        }
+        self.raw[id.index()]
+            || !dtype.is_some_and(|d| d.is_float())
+            || kind.is_some_and(|k| k != Stored::Parameter)
     }
 
     /// Two stored tensors are multiplied.
@@ -258,6 +301,28 @@ mod tests {
     }
 
     #[test]
+    fn what_inputs_are_normalized_with_is_a_buffer_before_any_layer() {
+        for (op, shape, after_layer, expected) in [
+            ("Sub", &[16][..], false, Stored::Buffer),
+            ("Div", &[1, 16], false, Stored::Buffer),
+            ("Sub", &[16], true, Stored::Parameter),
+            ("Sub", &[4, 16], false, Stored::Parameter),
+            ("Mul", &[16], false, Stored::Parameter),
+        ] {
+            let mut g = Graph::default();
+            let mut x = float(&mut g, "x", &[4, 16], Role::Input);
+            g.inputs = vec![x];
+            if after_layer {
+                let weight = float(&mut g, "fc.weight", &[16, 16], Role::Initializer);
+                x = g.push("MatMul", Attributes::default(), &[x, weight], "h").unwrap();
+            }
+            let stored = float(&mut g, "stored", shape, Role::Initializer);
+            g.push(op, Attributes::default(), &[x, stored], "y").unwrap();
+            assert_eq!(kind(&g, stored), expected, "{op} {shape:?}");
+        }
+    }
+
+    #[test]
     fn a_square_with_its_complement_is_a_mask() {
         for (shape, one, expected) in [
             ([1, 1, 8, 8], 1.0, Stored::Buffer),
@@ -285,8 +350,12 @@ mod tests {
             let tril = float(&mut g, "tril", &[64, 64], Role::Initializer);
             let zero = g.add_constant("zero", memfit_graph::Value::scalar(DType::Float32, 0.0));
             g.push("Equal", Attributes::default(), &[tril, zero], "masked").unwrap();
+            let [q, k] = ["q", "k"].map(|name| float(&mut g, name, &[2, 8, 8], Role::Input));
+            let scores = g.push("MatMul", Attributes::default(), &[q, k], "scores").unwrap();
+            let decay = float(&mut g, "decay", &[2, 8, 8], Role::Initializer);
+            g.push("Mul", Attributes::default(), &[scores, decay], "decayed").unwrap();
             assert_eq!([kind(&g, a), kind(&g, b)], expected);
-            assert_eq!(kind(&g, tril), Stored::Buffer);
+            assert_eq!([kind(&g, tril), kind(&g, decay)], [Stored::Buffer; 2]);
         }
     }
 
