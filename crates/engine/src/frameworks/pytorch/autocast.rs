@@ -1,6 +1,7 @@
 //! Autocast: a call's float inputs are cast before it runs, as the lists of autocast say.
 //!
 //! A leaf parameter's cast is made once per step and kept until forward ends (aten/src/ATen/autocast_mode.cpp, `cached_cast`).
+//! cuDNN's recurrences lay the half weights out in one buffer, anew in each call (aten/src/ATen/cudnn/AutocastRNN.cpp).
 
 use super::tape::{Edge, Tape, TensorRef};
 use crate::StorageId;
@@ -36,6 +37,7 @@ impl Tape {
 
     pub(super) fn cast_for_call(
         &mut self,
+        call: &Call,
         t: TensorRef,
         target: DType,
         temporaries: &mut SmallVec<[StorageId; 2]>,
@@ -49,8 +51,9 @@ impl Tape {
             return t;
         }
         // Only a leaf that needs a gradient, cast down from float32, is cached.
+        let is_kept = tensor.dtype == DType::Float32 && target.is_half() && call.function != "_cudnn_rnn";
         let leaf = match tensor.edge {
-            Edge::Leaf(leaf) if tensor.dtype == DType::Float32 && target.is_half() => Some(leaf as usize),
+            Edge::Leaf(leaf) if is_kept => Some(leaf as usize),
             _ => None,
         };
         if let Some(cast) = leaf.and_then(|leaf| self.casts.of_leaf.get(leaf).copied().flatten()) {
@@ -110,5 +113,23 @@ mod tests {
         assert_eq!(tape.memory.storage(tape.tensor(y).storage).bytes, Bytes(32));
         tape.run(&call, &[y, w]);
         assert_eq!(tape.nodes.iter().filter(|n| n.function == "_to_copy").count(), 1);
+    }
+
+    #[test]
+    fn a_recurrence_casts_its_weights_in_each_call() {
+        for (function, casts) in [("mm", 1), ("_cudnn_rnn", 2)] {
+            let mut tape = Tape::new(Some(DType::Bfloat16), true);
+            let w = tape.new_tensor(&[4, 4], DType::Float32, Category::Parameter, "w");
+            tape.tensors[w.0 as usize].edge = Edge::Leaf(0);
+            let call = Call::new(function)
+                .autocast(Autocast::Lower)
+                .input(Operand::Input(0), Grad::New)
+                .output(&[4, 4], OutDtype::Promoted, Place::New)
+                .saves([Saved::Input(0)]);
+            let before = tape.tensors.len();
+            tape.run(&call, &[w]);
+            tape.run(&call, &[w]);
+            assert_eq!(tape.tensors.len() - before, 2 + casts, "{function}");
+        }
     }
 }

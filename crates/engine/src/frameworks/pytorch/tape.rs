@@ -183,7 +183,9 @@ impl Tape {
         let mut temporaries: SmallVec<[StorageId; 2]> = SmallVec::new();
         let inputs: SmallVec<[TensorRef; 6]> = match self.cast_target(call, inputs) {
             None => SmallVec::from_slice(inputs),
-            Some(target) => inputs.iter().map(|t| self.cast_for_call(*t, target, &mut temporaries)).collect(),
+            Some(target) => {
+                inputs.iter().map(|t| self.cast_for_call(call, *t, target, &mut temporaries)).collect()
+            }
         };
         let scratch: SmallVec<[StorageId; 1]> = call
             .scratch
