@@ -2,9 +2,11 @@
 //!
 //! PyTorch runs nothing for `x.to(x.dtype)`; the exporters write a Cast. An Identity of an initializer is different:
 //! the TorchScript exporter merges equal-valued initializers of a fresh model and writes one Identity for each further
-//! user, so that every one of them stands for a parameter of its own.
+//! user, so that every one of them stands for a parameter of its own. Where it folded a weight for each call of one module
+//! (`/encoder/fc/MatMul`, `/encoder_1/fc/MatMul`), they are one parameter again.
 
 use super::Pass;
+use super::parameters::is_exporters;
 use super::rewriter::Rewriter;
 use memfit_graph::ops::softmax::Softmax;
 use memfit_graph::{DType, NodeId, Role, TensorId};
@@ -26,9 +28,21 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
         widen_softmax(rw, from, to);
     }
     let parameter = rw.graph.tensor(from).role == Role::Initializer && rw.dtype(from).is_float();
-    let own = if rw.is(id, "Identity") && parameter { rw.copy_of(from, to) } else { from };
+    let is_own = rw.is(id, "Identity") && parameter && !is_called_again(rw, from, to);
+    let own = if is_own { rw.copy_of(from, to) } else { from };
     rw.redirect(to, own);
     true
+}
+
+/// Whether both are a folded weight of one module, which the exporter numbers where it is called again.
+fn is_called_again(rw: &Rewriter<'_>, from: TensorId, to: TensorId) -> bool {
+    fn module(scope: &str) -> impl Iterator<Item = &str> {
+        let unnumbered = |part: &'_ str| part.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        scope.split('.').map(move |part| part[..unnumbered(part)].strip_suffix('_').unwrap_or(part))
+    }
+    let scope = |n: NodeId| &*rw.node(n).scope;
+    is_exporters(&rw.graph.tensor(from).name)
+        && rw.readers(to).any(|again| rw.readers(from).any(|n| module(scope(n)).eq(module(scope(again)))))
 }
 
 /// Two Casts in a row of a softmax's result, both to the dtype that it has in the file, are
@@ -59,5 +73,28 @@ mod tests {
         assert_eq!(s.inputs_of(1)[1], "Identity2");
         let stored = s.graph.tensors.iter().filter(|t| t.role == memfit_graph::Role::Initializer);
         assert_eq!(stored.count(), 2);
+    }
+
+    #[test]
+    fn a_folded_weight_of_a_module_that_is_called_again_is_one() {
+        for (name, scopes, expected) in [
+            ("onnx::MatMul_3", ["fc", "fc_1"], 1),
+            ("onnx::MatMul_3", ["enc.0", "enc_2.0"], 1),
+            ("onnx::MatMul_3", ["a", "b"], 2),
+            ("fc.weight", ["fc", "fc_1"], 2),
+        ] {
+            let mut s = Sketch::default();
+            let x = s.input("x", &[2, 8]);
+            let first = s.weight(name, &[8, 8]);
+            let second = s.push("Identity", &[first]);
+            let y = s.push("MatMul", &[x, first]);
+            let y = s.push("MatMul", &[y, second]);
+            for (node, scope) in s.graph.nodes.iter_mut().skip(1).zip(scopes) {
+                node.scope = scope.into();
+            }
+            s.recompose(y);
+            let stored = s.graph.tensors.iter().filter(|t| t.role == memfit_graph::Role::Initializer);
+            assert_eq!(stored.count(), expected, "{name} {scopes:?}");
+        }
     }
 }
