@@ -7,7 +7,7 @@
 //! sliding window that is shorter than the sequence (transformers, masking_utils.py `_ignore_causal_mask_sdpa`, 5.x).
 
 use super::rewriter::Rewriter;
-use memfit_graph::{DType, NodeId, Role, TensorId};
+use memfit_graph::{DType, Dim, NodeId, Role, TensorId};
 use std::collections::HashMap;
 
 /// What an attention gets as its mask.
@@ -101,7 +101,9 @@ impl Cone {
 fn leaf(rw: &Rewriter<'_>, t: TensorId) -> Option<Sizes> {
     let tensor = rw.graph.tensor(t);
     let name = &*tensor.name;
-    let is_mask = rw.dtype(t) == DType::Bool && rw.rank(t).is_some_and(|r| r >= 2);
+    // One truth value for all keys hides no later one.
+    let keys = rw.shape(t).filter(|s| s.rank() >= 2).and_then(|s| s.dims().last());
+    let is_mask = rw.dtype(t) == DType::Bool && keys.is_some_and(|n| *n != Dim::Known(1));
     match tensor.role {
         Role::Input => None,
         Role::Initializer if rw.value(t).is_none() && (name.contains('.') || rw.dtype(t).is_float()) => None,
@@ -222,10 +224,11 @@ mod tests {
 
     #[test]
     fn a_mask_that_hides_nothing_is_none() {
-        let (op, inputs) = attention(|s| {
-            s.graph.add_constant("all", Value::filled(DType::Bool, &[1], 1_i64.into()).unwrap())
-        });
-        assert!(!op.is_causal);
-        assert_eq!(inputs.len(), 3);
+        for dims in [&[1][..], &[1, 1, 10, 1]] {
+            let all = Value::filled(DType::Bool, dims, 1_i64.into()).unwrap();
+            let (op, inputs) = attention(|s| s.graph.add_constant("all", all.clone()));
+            assert!(!op.is_causal);
+            assert_eq!(inputs.len(), 3);
+        }
     }
 }
