@@ -28,6 +28,7 @@ const PLAN = {
   display: ["display", yes],
   "memory-growth": ["memory_growth", yes],
   "assume-batchnorm": ["assume_batchnorm", yes],
+  "assume-dropout": ["assume_dropout", yes],
   "allocator-conf": ["allocator_conf", String],
   set: ["set", (text) => pairs(text, Number)],
   input: ["input", (text) => pairs(text, (dims) => dims.split("x").map(Number))],

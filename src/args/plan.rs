@@ -89,6 +89,9 @@ pub(crate) struct PlanArgs {
     /// Put back the batch norms that an inference export folded into convolutions
     #[arg(long)]
     assume_batchnorm: bool,
+    /// Put dropout, which an inference export leaves out, where training code has it
+    #[arg(long)]
+    assume_dropout: bool,
     /// Whether the output layer shares the embedding's matrix, where an inference export shows two
     #[arg(long, value_enum, ignore_case = true, default_value_t = Tied::Auto, value_name = "WHETHER")]
     tied_embeddings: Tied,
@@ -165,6 +168,7 @@ impl PlanArgs {
             composed_attention: self.composed_attention,
             as_fake_tensors: self.as_fake_tensors,
             assume_batchnorm: self.assume_batchnorm,
+            assume_dropout: self.assume_dropout,
             tied_embeddings: self.tied_embeddings.meant(),
         };
         let warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));

@@ -54,7 +54,7 @@ const PLANS = {
     "batch=64&gpu=t4&input.x=64x3x96x96",
     "batch=16&gpu=v100-16gb&framework=tensorflow&limit=8000&no-loss-scale=1&precision=mixed-fp16",
   ],
-  "gpt.ts_eval_b1.onnx": ["batch=4&gpu=t4&tied=no", "batch=4&gpu=t4&tied=yes"],
+  "gpt.ts_eval_b1.onnx": ["batch=4&gpu=t4&tied=no&assume-dropout=1", "batch=4&gpu=t4&tied=yes"],
   "keras/lenet.keras": [
     "batch=64&gpu=t4&run-eagerly=1&optimizer=adamw&clip-norm=1&weight-decay=1",
     "batch=64&gpu=t4&no-xla=1&growth=1&steps=4&validation=128&prefetch=2",

@@ -42,7 +42,7 @@ struct Run {
 }
 
 /// How many ways of preparing a graph there are beside the usual one.
-const VARIANTS: usize = 11;
+const VARIANTS: usize = 23;
 
 /// The number of a way of preparing a graph; 0 is the usual one.
 fn variant(options: recompose::Options) -> usize {
@@ -51,7 +51,8 @@ fn variant(options: recompose::Options) -> usize {
         Some(false) => 1,
         Some(true) => 2,
     };
-    usize::from(options.assume_batchnorm) + 2 * usize::from(options.composed_attention) + 4 * tied
+    let flags = [options.assume_batchnorm, options.composed_attention, options.assume_dropout];
+    flags.into_iter().rev().fold(tied, |n, flag| 2 * n + usize::from(flag))
 }
 
 /// A model whose structure has been put back as the framework runs it.

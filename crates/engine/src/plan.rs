@@ -170,6 +170,8 @@ pub struct Plan {
     pub loss_scale: bool,
     /// Whether batch norms folded by an inference export are put back.
     pub assume_batchnorm: bool,
+    /// Whether dropout is put where training code has it.
+    pub assume_dropout: bool,
     /// Whether the output layer's matrix is the embedding's where an inference export untied them; `None` to decide by the
     /// model.
     pub tied_embeddings: Option<bool>,
@@ -267,6 +269,7 @@ impl Default for Plan {
             grappler: true,
             loss_scale: true,
             assume_batchnorm: false,
+            assume_dropout: false,
             tied_embeddings: None,
         }
     }

@@ -71,6 +71,7 @@ pub(crate) fn prepare_for(
 pub(crate) fn options(plan: &Plan) -> recompose::Options {
     recompose::Options {
         assume_batchnorm: plan.assume_batchnorm,
+        assume_dropout: plan.assume_dropout,
         composed_attention: plan.composed_attention,
         tied_embeddings: plan.tied_embeddings,
     }

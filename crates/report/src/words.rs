@@ -182,6 +182,7 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     rest(plan.autocast_backward, "backward in autocast".into());
     rest(plan.composed_attention, "attention composed".into());
     rest(plan.assume_batchnorm, "batch norms assumed".into());
+    rest(plan.assume_dropout, "dropout assumed".into());
     rest(plan.tied_embeddings == Some(true), "embeddings tied".into());
     rest(plan.tied_embeddings == Some(false), "embeddings apart".into());
     let a = &plan.allocator;

@@ -68,6 +68,7 @@ struct Request {
     composed_attention: Option<bool>,
     as_fake_tensors: Option<bool>,
     assume_batchnorm: Option<bool>,
+    assume_dropout: Option<bool>,
     tied_embeddings: Option<bool>,
     gpus: Option<u32>,
     parallel: Option<ShardingWord>,
@@ -188,6 +189,7 @@ pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
         composed_attention: request.composed_attention.unwrap_or(d.composed_attention),
         as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
         assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
+        assume_dropout: request.assume_dropout.unwrap_or(d.assume_dropout),
         tied_embeddings: request.tied_embeddings,
     };
     plan.allocator.cuda_malloc_async |= request.cuda_malloc_async.unwrap_or_default();

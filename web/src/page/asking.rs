@@ -60,6 +60,7 @@ impl Page {
         self.state.freeze.clear();
         self.state.tied.clear();
         self.state.turn("assume-batchnorm", false);
+        self.state.turn("assume-dropout", false);
     }
 
     pub(super) fn fetch(&mut self, ctx: &Context<Self>, name: String) {

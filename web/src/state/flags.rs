@@ -30,7 +30,7 @@ const fn flag(
 
 /// All of them, in the order in which they are shown.
 #[rustfmt::skip]
-pub(crate) const FLAGS: [Flag; 17] = [
+pub(crate) const FLAGS: [Flag; 18] = [
     flag("display", "It drives a display", "--display", ("display", "true"), Place::Card, When::Always),
     flag("expandable", "Expandable segments", "", ("", ""), Place::Allocator, When::Pytorch),
     flag("growth", "Memory growth", "--memory-growth", ("memory_growth", "true"), Place::Allocator, When::Tensorflow),
@@ -48,6 +48,7 @@ pub(crate) const FLAGS: [Flag; 17] = [
     flag("run-eagerly", "Run eagerly, without a graph", "--run-eagerly", ("run_eagerly", "true"), Place::Step, When::Tensorflow),
     flag("no-loss-scale", "Without loss scaling", "--no-loss-scale", ("loss_scale", "false"), Place::Step, When::TensorflowTraining),
     flag("assume-batchnorm", "Put folded batch norms back", "--assume-batchnorm", ("assume_batchnorm", "true"), Place::Export, When::Always),
+    flag("assume-dropout", "Put dropout back", "--assume-dropout", ("assume_dropout", "true"), Place::Export, When::Always),
 ];
 
 impl State {

@@ -101,7 +101,7 @@ fn is_getitem(name: &str) -> bool {
 }
 
 /// The module path of a node: that of its weight, its own, or its name.
-fn path(rw: &Rewriter<'_>, id: NodeId) -> String {
+pub(super) fn path(rw: &Rewriter<'_>, id: NodeId) -> String {
     let weight = rw.input(id, 1).and_then(|t| rw.graph.tensor(t).name.strip_suffix(".weight"));
     weight.unwrap_or(rw.node(id).path()).to_owned()
 }

@@ -32,6 +32,7 @@ mod rms_norm;
 mod rnn_cell;
 mod sdpa;
 mod softmax_dtype;
+mod softplus;
 mod split;
 mod squared;
 mod straight_through;
@@ -50,6 +51,8 @@ use rewriter::Rewriter;
 pub struct Options {
     /// Put a BatchNormalization after each convolution that an inference export folded one into.
     pub assume_batchnorm: bool,
+    /// Put dropout where training code has it.
+    pub assume_dropout: bool,
     /// Leave attention as the products and the softmax that the file has.
     pub composed_attention: bool,
     /// Whether the output layer's matrix is the embedding's where an export untied them; `None` to decide by the model.
@@ -105,6 +108,7 @@ static PASSES: &[Pass] = &[
     weight_norm::PASS,
     contiguous::PASS,
     linear::PASS,
+    softplus::PASS,
     squared::PASS,
     gelu::PASS,
     gated::PASS,
@@ -141,9 +145,9 @@ pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> R
             report.applied.push(Applied { pattern: pass.name, count, nodes });
         }
     }
+    let no_dropout = dropout::restore(&mut rewriter, options);
     in_place::mark(&mut rewriter);
     in_place::mark_sums(&mut rewriter);
-    let no_dropout = dropout::find(&rewriter);
     report.findings.extend(batchnorm::restore(&mut rewriter, options));
     report.findings.extend(tied::tie(&mut rewriter, options));
     report.findings.extend(no_dropout);

@@ -28,6 +28,7 @@ pub(super) struct Plan<'a> {
     autocast_backward: bool,
     composed_attention: bool,
     assume_batchnorm: bool,
+    assume_dropout: bool,
     /// Where it was said.
     #[serde(skip_serializing_if = "Option::is_none")]
     tied_embeddings: Option<bool>,
@@ -75,6 +76,7 @@ pub(super) fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_>
         autocast_backward: p.autocast_backward,
         composed_attention: p.composed_attention,
         assume_batchnorm: p.assume_batchnorm,
+        assume_dropout: p.assume_dropout,
         tied_embeddings: p.tied_embeddings,
         as_fake_tensors: p.as_fake_tensors,
         global_clipnorm: p.clip_norm,

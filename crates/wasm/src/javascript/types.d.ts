@@ -39,6 +39,7 @@ export interface Plan {
   autocast_backward?: boolean;
   composed_attention?: boolean;
   assume_batchnorm?: boolean;
+  assume_dropout?: boolean;
   /** Whether the output layer shares the embedding's matrix, where an inference export shows two. */
   tied_embeddings?: boolean;
   xla?: boolean;
@@ -119,7 +120,7 @@ export interface Layer {
 type Always =
   | "framework" | "precision" | "mode" | "optimizer" | "optimizer_impl" | "weight_decay" | "accumulate" | "checkpoint"
   | "freeze" | "keep_gradients" | "loss" | "ema" | "master_weights" | "cudnn_benchmark" | "channels_last" | "autocast_backward"
-  | "composed_attention" | "assume_batchnorm" | "as_fake_tensors";
+  | "composed_attention" | "assume_batchnorm" | "assume_dropout" | "as_fake_tensors";
 /** What it says where it means something or is not at its default. */
 type Sometimes =
   | "tied_embeddings" | "global_clipnorm" | "xla" | "run_eagerly" | "gpus" | "parallel" | "tensor_parallel" | "pipeline_stages"

@@ -171,8 +171,15 @@ fn plan(reference: &Reference, case: &Case, run: &Run, export: &str) -> Option<P
         as_fake_tensors: true,
         // All but the legacy exporter in training mode fold them.
         assume_batchnorm: !export.starts_with("ts_train"),
+        assume_dropout: drops(reference),
         ..Plan::default()
     })
+}
+
+/// Whether the model has dropout, which its author knows.
+fn drops(reference: &Reference) -> bool {
+    let mut holders = reference.cases.iter().flat_map(|case| case.holders.keys());
+    holders.any(|nodes| nodes.contains("NativeDropoutBackward0"))
 }
 
 fn row(reference: &Reference, case: &Case, run: &Run, export: &str, estimate: &Estimate) -> Row {
