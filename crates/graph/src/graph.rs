@@ -198,7 +198,18 @@ impl Graph {
                 }
             }
         }
-        if let Some(stuck) = waiting.iter().position(|w| *w > 0) {
+        if let Some(mut stuck) = waiting.iter().position(|w| *w > 0) {
+            // It may only read from the cycle: of what waits, each waits for another that does, until one comes again.
+            let mut seen = std::collections::BTreeSet::new();
+            while seen.insert(stuck) {
+                let node = &self.nodes[stuck];
+                let mut reads = node.inputs.iter().flatten().chain(&node.captures);
+                let waits = |t: &TensorId| {
+                    let producer = producers[t.index()]?.index();
+                    (waiting[producer] > 0).then_some(producer)
+                };
+                stuck = reads.find_map(waits).unwrap_or(stuck);
+            }
             return Err(Problem::new(&*self.nodes[stuck].name, "the node depends on its own output"));
         }
         if order.windows(2).any(|w| w[0] > w[1]) {
@@ -230,7 +241,7 @@ impl Graph {
 mod tests {
     use super::*;
 
-    fn two_relus(order: [(&str, &str); 2]) -> Graph {
+    fn relus(order: &[(&str, &str)]) -> Graph {
         let mut g = Graph::default();
         for name in ["x", "y", "z"] {
             g.add_tensor(name, Type::Unknown, Role::Intermediate);
@@ -245,10 +256,16 @@ mod tests {
 
     #[test]
     fn nodes_are_sorted_and_cycles_named() {
-        let mut g = two_relus([("y", "z"), ("x", "y")]);
+        let mut g = relus(&[("y", "z"), ("x", "y")]);
         g.sort().unwrap();
         assert_eq!(&*g.nodes[0].name, "to_y");
-        let error = two_relus([("y", "x"), ("x", "y")]).sort().unwrap_err();
+        let error = relus(&[("y", "x"), ("x", "y")]).sort().unwrap_err();
         assert_eq!(error.place, "to_x");
+    }
+
+    #[test]
+    fn what_only_reads_from_a_cycle_is_not_blamed() {
+        let error = relus(&[("y", "z"), ("y", "x"), ("x", "y")]).sort().unwrap_err();
+        assert_eq!(error.place, "to_y");
     }
 }
