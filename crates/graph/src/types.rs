@@ -1,6 +1,7 @@
 //! What is known of a value that flows along an edge of the graph.
 
 use crate::{DType, Shape};
+use std::fmt;
 
 /// A tensor's dtype and, where its rank is known, its shape.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,6 +92,21 @@ impl Type {
     }
 }
 
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Type::Unknown => f.pad("an unknown type"),
+            Type::Tensor(TensorType { dtype, shape }) | Type::Sparse(TensorType { dtype, shape }) => {
+                write!(f, "a tensor of {dtype}")?;
+                shape.as_ref().map_or(Ok(()), |shape| write!(f, ", {shape}"))
+            }
+            Type::Sequence { .. } => f.pad("a sequence"),
+            Type::Optional { .. } => f.pad("an optional value"),
+            Type::Map(_) => f.pad("a map"),
+        }
+    }
+}
+
 impl Shape {
     /// The shape of a value that has either of two shapes: dims that differ become an unknown bounded by the larger.
     pub fn join(&self, other: &Shape) -> Option<Shape> {
@@ -110,6 +126,13 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_type_is_said_in_words() {
+        let tensor = Type::tensor(DType::Int64, Shape::from([2, 3]));
+        assert_eq!(tensor.to_string(), "a tensor of int64, 2x3");
+        assert_eq!(Type::sequence(vec![tensor]).to_string(), "a sequence");
+    }
 
     #[test]
     fn join_keeps_what_both_share() {

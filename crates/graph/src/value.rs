@@ -4,6 +4,7 @@
 //! may be symbolic (`batch`) or unknown, so a chain stays foldable where only one of its numbers is not known.
 
 use crate::{DType, Dim, Shape};
+use std::fmt;
 
 /// One element of a folded value.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +48,23 @@ impl Num {
             other => other.as_i64().and_then(|n| u64::try_from(n).ok()).map(Dim::Known),
         }
     }
+}
+
+impl fmt::Display for Num {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Num::Int(n) => n.fmt(f),
+            Num::Float(x) => x.fmt(f),
+            Num::Dim(dim) => dim.fmt(f),
+            Num::Unknown => f.pad("?"),
+        }
+    }
+}
+
+/// Elements as a message shows them: `[-1, 2]`.
+pub(crate) fn listed(elements: &[Num]) -> String {
+    let elements: Vec<String> = elements.iter().map(Num::to_string).collect();
+    format!("[{}]", elements.join(", "))
 }
 
 impl From<Dim> for Num {

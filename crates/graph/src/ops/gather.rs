@@ -63,7 +63,7 @@ impl Op for Gather {
             if let Some(n) =
                 indices.data.iter().find(|n| n.as_i64().is_some() && normalize(n, size).is_none())
             {
-                return Err(OpError::input(1, format!("indices into {size} element(s)"), format!("{n:?}")));
+                return Err(OpError::input(1, format!("indices into {size} element(s)"), n));
             }
             let rank = indices.shape.len();
             folded = fold::pick(x, &shape, |index| {

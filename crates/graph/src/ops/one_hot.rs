@@ -32,7 +32,7 @@ impl Op for OneHot {
         }
         let depth = match cx.value(1).and_then(Value::single) {
             Some(n) if n.as_i64().is_some_and(|n| n < 0) => {
-                return Err(OpError::input(1, "a depth that is not negative", format!("{n:?}")));
+                return Err(OpError::input(1, "a depth that is not negative", n));
             }
             n => n.and_then(Num::as_dim).unwrap_or_else(|| cx.fresh_dim("depth", None)),
         };

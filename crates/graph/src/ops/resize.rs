@@ -194,7 +194,7 @@ impl Resize {
             let fresh = || cx.fresh_dim(&format!("dim{axis}"), None);
             shape.dims_mut()[axis] = match (self.policy, ratio) {
                 (Policy::Stretch, _) if matches!(size.as_i64(), Some(n) if n < 0) => {
-                    return Err(OpError::input(3, "sizes that are not negative", format!("{size:?}")));
+                    return Err(OpError::input(3, "sizes that are not negative", size));
                 }
                 (Policy::Stretch, _) => size.as_dim().unwrap_or_else(fresh),
                 (_, Some(ratio)) => {

@@ -36,8 +36,8 @@ pub const SPECS: &[OpSpec] = &[
         domain: "",
         name: "MaxRoiPool",
         since: &[1, 22],
-        build: |a, _| match a.sizes("pooled_shape")?.as_deref() {
-            Some([height, width]) => {
+        build: |a, _| match &a.sizes("pooled_shape")?.unwrap_or_default()[..] {
+            [height, width] => {
                 Ok(Arc::new(RegionPool { name: "MaxRoiPool", size: Some([*height, *width]), max: true }))
             }
             other => Err(OpError::attribute("pooled_shape", "two sizes", format!("{other:?}"))),

@@ -40,7 +40,7 @@ pub(super) fn input<'a>(cx: &Infer<'a>, i: usize) -> Result<(Type, Option<&'a Ve
     match cx.require(i)? {
         Type::Sequence { element, items } => Ok(((**element).clone(), items.as_ref())),
         Type::Unknown => Ok((Type::Unknown, None)),
-        other => Err(OpError::input(i, "a sequence", format!("{other:?}"))),
+        other => Err(OpError::input(i, "a sequence", other)),
     }
 }
 

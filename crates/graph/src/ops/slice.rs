@@ -6,6 +6,7 @@
 
 use super::{fold, rebatch};
 use crate::kernels::TfLowering;
+use crate::value::listed;
 use crate::{
     Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, Value, View,
 };
@@ -166,9 +167,10 @@ impl Slice {
             return Ok(None);
         }
         let at = |v: &Option<Vec<Num>>, k: usize, absent: Num| match v {
-            Some(v) => v.get(k).cloned().ok_or_else(|| {
-                OpError::mismatch(format!("{count} starts, ends, axes and steps"), format!("{v:?}"))
-            }),
+            Some(v) => v
+                .get(k)
+                .cloned()
+                .ok_or_else(|| OpError::mismatch(format!("{count} starts, ends, axes and steps"), listed(v))),
             None => Ok(absent),
         };
         let mut ranges = Vec::with_capacity(count);

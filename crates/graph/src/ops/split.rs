@@ -5,6 +5,7 @@
 
 use super::fold;
 use crate::kernels::TfLowering;
+use crate::value::listed;
 use crate::{
     Call, Dim, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Shape, View,
 };
@@ -85,7 +86,7 @@ impl Split {
             (total > 0 && n % total == 0).then(|| Dim::Known(n / total))
         };
         let scaled = parts.iter().map(scaled).collect::<Option<Vec<_>>>().filter(|_| baked);
-        scaled.ok_or_else(|| OpError::mismatch(format!("parts that add up to {size}"), format!("{sizes:?}")))
+        scaled.ok_or_else(|| OpError::mismatch(format!("parts that add up to {size}"), listed(sizes)))
     }
 }
 

@@ -35,7 +35,11 @@ impl Transpose {
         if sorted.iter().copied().eq(0..rank) {
             Ok(perm)
         } else {
-            Err(OpError::attribute("perm", format!("the axes 0 to {rank}, each once"), format!("{perm:?}")))
+            Err(OpError::attribute(
+                "perm",
+                format!("the axes 0 to {rank}, each once"),
+                format!("{:?}", self.perm.as_deref().unwrap_or_default()),
+            ))
         }
     }
 }
