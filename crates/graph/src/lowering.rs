@@ -332,14 +332,6 @@ impl<'a> Lowering<'a> {
         self.state(i).map_or(DType::Float32, |s| s.dtype)
     }
 
-    /// The dtype that input `i` has in a call on autocast's lower-precision list.
-    pub fn lower_dtype(&self, i: usize) -> DType {
-        match (self.autocast, self.dtype(i)) {
-            (Some(half), d) if d.is_float() && d != DType::Float64 => half,
-            (_, d) => d,
-        }
-    }
-
     /// Adds a call; the operand is its first output.
     #[inline]
     pub fn call(&mut self, call: Call) -> Operand {

@@ -65,3 +65,24 @@ impl Op for Relu {
         l.finish(call);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Attributes;
+    use crate::ops::testing::{calls, float, folded, ints, shape, symbolic};
+
+    #[test]
+    fn a_shape_stays_and_elements_are_cut_at_zero() {
+        let of = |inputs: &[_]| shape("Relu", 14, Attributes::default(), inputs);
+        assert_eq!(of(&[symbolic(&["batch", "4"])]).unwrap(), "batchx4");
+        assert!(of(&[]).unwrap_err().contains("input 0 is required"));
+        assert_eq!(folded("Relu", Attributes::default(), &[ints(&[-2, 0, 3])]), Some(vec![0, 0, 3]));
+    }
+
+    #[test]
+    fn the_output_is_kept() {
+        let calls = calls("Relu", 14, Attributes::default(), &[float(&[2, 3])], 1);
+        assert_eq!((calls.len(), &calls[0].saved[..]), (1, &[Saved::Output(0)][..]));
+    }
+}
