@@ -59,6 +59,7 @@ struct Entry<'a> {
     capacity_bytes: u64,
     monotone: bool,
     model_ends: bool,
+    search_ends: bool,
 }
 
 #[derive(Serialize)]
@@ -82,6 +83,7 @@ pub fn json(m: &Matrix<'_>) -> String {
         capacity_bytes: cell.capacity.0,
         monotone: cell.monotone,
         model_ends: cell.ends,
+        search_ends: cell.open,
     });
     let smallest = smallest(m.cells, m.wanted()).into_iter().map(|cell| Smallest {
         precision: words::precision(cell.precision),
@@ -144,6 +146,8 @@ pub fn text(m: &Matrix<'_>, width: usize) -> String {
         }
         let mark = if cell.ends {
             "*"
+        } else if cell.open {
+            "+"
         } else if cell.monotone {
             ""
         } else {
@@ -167,7 +171,10 @@ fn notes(out: &mut String, m: &Matrix<'_>) {
     if m.cells.iter().any(|cell| cell.ends) {
         out.push_str(&format!("{NOTE}* the model itself takes no more{NOTE:#}\n"));
     }
-    if m.cells.iter().any(|cell| !cell.monotone && !cell.ends) {
+    if m.cells.iter().any(|cell| cell.open) {
+        out.push_str(&format!("{NOTE}+ no larger size was tried: more fits{NOTE:#}\n"));
+    }
+    if m.cells.iter().any(|cell| !cell.monotone && !cell.ends && !cell.open) {
         out.push_str(&format!(
             "{NOTE}~ not a sharp border: a size near it goes the other way, since blocks fit into each other by chance{NOTE:#}\n"
         ));
@@ -218,6 +225,7 @@ mod tests {
             capacity: Bytes(gib << 30),
             monotone: largest != 1_204,
             ends: false,
+            open: false,
         }
     }
 
@@ -251,6 +259,15 @@ mod tests {
         assert_eq!(json["results"][3]["max_batch_size"], 1_204);
         assert_eq!(json["smallest"][0]["gpu"], "a100-80gb");
         assert!(m.any() && !Matrix { batch: Some(2_000), ..m }.any());
+    }
+
+    #[test]
+    fn where_the_search_ends_is_not_called_the_largest() {
+        let cells = [Cell { open: true, ..cell("h200", 141, Precision::Fp32, 1 << 24) }];
+        let m = Matrix { model: "small", axis: "seq", batch: Some(1), cells: &cells, warnings: &[] };
+        let text = plain(&text(&m, 100));
+        assert!(text.contains("16,777,216+ ") && text.contains("\n+ no larger size was tried"), "{text}");
+        assert!(json(&m).contains("\"search_ends\": true"));
     }
 
     #[test]

@@ -84,12 +84,20 @@ impl Axis {
             let bound = |name: &str| binding.symbols.get(name).copied();
             given.or_else(|| tensor.declared.shape()?.dims().get(axis)?.bind(&bound).known())
         };
+        let of_symbol = |name: &str| {
+            let inputs = graph.inputs.iter().map(|id| graph.tensor(*id));
+            let mut given = inputs.filter_map(|tensor| {
+                let at = tensor.declared.shape()?.dims().iter().position(|d| *d == Dim::symbol(name))?;
+                binding.shapes.get(&*tensor.name)?.get(at).copied()
+            });
+            given.next().or_else(|| binding.symbols.get(name).copied())
+        };
         match self {
             Axis::Batch => binding.batch,
-            Axis::Symbol(name) => binding.symbols.get(name).copied(),
+            Axis::Symbol(name) => of_symbol(name),
             Axis::Image => of_first(images(graph), 2),
             Axis::Sequence => match sequence_symbol(graph) {
-                Some(symbol) => binding.symbols.get(&symbol).copied(),
+                Some(symbol) => of_symbol(&symbol),
                 None => of_first(tokens(graph), 1),
             },
         }
@@ -101,34 +109,45 @@ impl Axis {
         match self {
             Axis::Batch => {
                 binding.batch = Some(n);
-                let symbol = batch_symbol(graph);
-                for id in &graph.inputs {
-                    let tensor = graph.tensor(*id);
-                    let Some(declared) = tensor.declared.shape() else { continue };
-                    let Some(given) = binding.shapes.get_mut(&*tensor.name) else { continue };
-                    let axis = match &symbol {
-                        Some(symbol) => declared.dims().iter().position(|d| *d == Dim::symbol(symbol)),
-                        None => Some(0),
-                    };
-                    if let Some(dim) = axis.and_then(|axis| given.get_mut(axis)) {
-                        *dim = n;
+                match batch_symbol(graph) {
+                    // Where the symbol has no size of its own, the batch is its size.
+                    Some(symbol) if binding.symbols.contains_key(&symbol) => {
+                        set(graph, &mut binding, symbol, n);
                     }
-                }
-                // Where the symbol has no size of its own, the batch is its size.
-                if let Some(size) = symbol.and_then(|symbol| binding.symbols.get_mut(&symbol)) {
-                    *size = n;
+                    Some(symbol) => in_given(graph, &mut binding, &symbol, n),
+                    None => binding.shapes.values_mut().filter_map(|s| s.first_mut()).for_each(|d| *d = n),
                 }
             }
-            Axis::Symbol(name) => {
-                binding.symbols.insert(name.clone(), n);
-            }
+            Axis::Symbol(name) => set(graph, &mut binding, name.clone(), n),
             Axis::Image => resize(graph, &mut binding, images(graph), 2..4, n),
             Axis::Sequence => match sequence_symbol(graph) {
-                Some(symbol) => drop(binding.symbols.insert(symbol, n)),
+                Some(symbol) => set(graph, &mut binding, symbol, n),
                 None => resize(graph, &mut binding, tokens(graph), 1..2, n),
             },
         }
         binding
+    }
+}
+
+/// Gives an open size `n`.
+fn set(graph: &Graph, binding: &mut Binding, symbol: String, n: u64) {
+    in_given(graph, binding, &symbol, n);
+    binding.symbols.insert(symbol, n);
+}
+
+/// Gives an open size `n` in the shapes of inputs that were given whole, which a size by its name alone would not change.
+fn in_given(graph: &Graph, binding: &mut Binding, symbol: &str, n: u64) {
+    let Binding { shapes, symbols, .. } = binding;
+    let bound = |name: &str| if name == symbol { Some(n) } else { symbols.get(name).copied() };
+    for tensor in graph.inputs.iter().map(|id| graph.tensor(*id)) {
+        let (Some(declared), Some(given)) = (tensor.declared.shape(), shapes.get_mut(&*tensor.name)) else {
+            continue;
+        };
+        for (dim, given) in declared.dims().iter().zip(given) {
+            if let (true, Some(n)) = (dim.symbols().any(|name| name == symbol), dim.bind(&bound).known()) {
+                *given = n;
+            }
+        }
     }
 }
 
@@ -239,6 +258,18 @@ mod tests {
         fixed.inputs = vec![fixed.add_tensor("ids", ids, Role::Input)];
         let base = Binding { batch: Some(4), ..Binding::default() };
         assert_eq!(Axis::Sequence.bind(&fixed, &base, 300).shapes["ids"], [4, 300]);
+    }
+
+    #[test]
+    fn an_open_size_changes_in_shapes_that_were_given_whole() {
+        let open = graph(&[Dim::symbol("batch"), Dim::symbol("seq_len")]);
+        let given = Binding { shapes: [("x".into(), vec![2, 128])].into(), ..Binding::default() };
+        for axis in [Axis::Sequence, Axis::Symbol("seq_len".into())] {
+            assert_eq!(axis.size(&open, &given), Some(128));
+            let bound = axis.bind(&open, &given, 9);
+            assert_eq!((&bound.shapes["x"][..], bound.symbols["seq_len"]), (&[2, 9][..], 9));
+        }
+        assert_eq!(Axis::Batch.bind(&open, &given, 9).shapes["x"], [9, 128]);
     }
 
     #[test]

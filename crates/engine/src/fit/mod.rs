@@ -44,6 +44,8 @@ pub struct Cell {
     pub monotone: bool,
     /// Whether it is the model that ends there and not the memory.
     pub ends: bool,
+    /// Whether it is the search that ends there: no larger size was tried.
+    pub open: bool,
 }
 
 /// Fills the matrix, cards first, then plans in their order. `progress` is told how many cells are done, and of how many.
@@ -143,6 +145,7 @@ fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
         capacity: card.device.total(),
         monotone: expected.monotone,
         ends,
+        open: expected.largest == MOST && !ends,
     }
 }
 

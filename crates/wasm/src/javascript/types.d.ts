@@ -254,6 +254,7 @@ export interface Fits {
     capacity_bytes: number;
     monotone: boolean;
     model_ends: boolean;
+    search_ends: boolean;
   }[];
   smallest: { precision: Precision; optimizer: string; gpu: string }[];
   warnings: string[];
