@@ -62,8 +62,6 @@ struct Took {
 pub(crate) fn check(args: &CheckArgs) -> Result<Finding, Failure> {
     let config = Config::read(&args.config)?;
     let baseline = config.baseline(args.update)?;
-    let asked = config.models.iter().map(|model| model.arguments(&config.folder));
-    let asked = asked.collect::<Result<Vec<_>, _>>()?;
     let one = |(model, asked): (&Model, &EstimateArgs)| {
         let before = baseline.get(&model.name).copied().map(Bytes);
         let (took, found) = match Step::new(&asked.model, &asked.plan, &asked.gpu) {
@@ -79,7 +77,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Finding, Failure> {
         let path = config.folder.join(&model.path).display().to_string();
         Checked { name: model.name.clone(), path, took, baseline: before, found }
     };
-    let checked: Vec<Checked> = config.models.iter().zip(&asked).map(one).collect();
+    let checked: Vec<Checked> = config.models.iter().zip(&config.asked).map(one).collect();
     let file = args.config.display().to_string();
     output::print(&match args.format {
         CheckFormat::Text => formats::text(&checked),

@@ -3,7 +3,7 @@
 use crate::args::{self, EstimateArgs};
 use crate::failure::Failure;
 use crate::table::flag;
-use memfit_graph::Bytes;
+use memfit_graph::{Bytes, Problem};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +18,8 @@ pub(super) struct Config {
     /// The folder it stands in; paths are relative to it.
     pub(super) folder: PathBuf,
     pub(super) models: Vec<Model>,
+    /// What `memfit estimate` would be called with, for each of them.
+    pub(super) asked: Vec<EstimateArgs>,
     baseline: Option<PathBuf>,
 }
 
@@ -73,9 +75,29 @@ impl Config {
             return Err(Failure::new(&about, "no [[model]] is listed"));
         }
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        let models =
-            file.model.into_iter().map(|table| Model::new(table, &about)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Config { baseline: file.baseline.map(|b| folder.join(b)), folder, models })
+        let (mut models, mut asked, mut problems) = (Vec::<Model>::new(), Vec::new(), Vec::new());
+        for table in file.model {
+            let model = match Model::new(table) {
+                Ok(model) => model,
+                Err(wrong) => {
+                    problems.extend(wrong);
+                    continue;
+                }
+            };
+            match model.arguments(&folder) {
+                Ok(arguments) => asked.push(arguments),
+                Err(problem) => problems.push(problem),
+            }
+            if models.iter().any(|other| other.name == model.name) {
+                let twice = "is listed twice, and what a model took before is kept by its name";
+                problems.push(Problem::new(&*model.name, twice).hint("give each one a name = \"…\""));
+            }
+            models.push(model);
+        }
+        if !problems.is_empty() {
+            return Err(Failure::of_file(&about, problems));
+        }
+        Ok(Config { baseline: file.baseline.map(|b| folder.join(b)), folder, models, asked })
     }
 
     /// Device bytes by model; empty where there is no file yet.
@@ -104,46 +126,54 @@ impl Config {
 }
 
 impl Model {
-    fn new(mut table: toml::Table, about: &str) -> Result<Model, Failure> {
-        let failure = |message: String| Failure::new(about, message);
+    fn new(mut table: toml::Table) -> Result<Model, Vec<Problem>> {
         let Some(toml::Value::String(path)) = table.remove("path") else {
-            return Err(failure("every [[model]] needs a path = \"…\"".into()));
+            return Err(vec![Problem::new("", "every [[model]] needs a path = \"…\"")]);
         };
-        let text = |value: toml::Value, key: &str| match value {
-            toml::Value::String(text) => Ok(text),
-            other => Err(failure(format!("{path}: {key} should be text, found {other:?}"))),
+        let mut text = |key: &str| match table.remove(key) {
+            None => Ok(None),
+            Some(toml::Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(format!("{key} should be text in quotes, found {}", other.type_str())),
         };
-        let name = table.remove("name").map_or_else(|| Ok(path.clone()), |value| text(value, "name"))?;
-        let size = |given: &str| args::memory(given).map_err(|error| failure(format!("{path}: {error}")));
-        let budget = table.remove("budget").map(|v| size(&text(v, "budget")?)).transpose()?;
-        let max_growth = table
-            .remove("max_growth")
-            .map(|v| {
-                let given = text(v, "max_growth")?;
-                match given.trim().strip_suffix('%') {
-                    Some(percent) => thousandths(percent.trim()).map(Growth::Thousandths).ok_or_else(|| {
-                        failure(format!("{path}: max_growth is like \"1.5%\" or \"100MiB\", found {given}"))
-                    }),
-                    None => size(&given).map(Growth::Size),
-                }
-            })
-            .transpose()?;
+        let name = text("name");
+        let budget = text("budget").and_then(|given| given.map(|given| args::memory(&given)).transpose());
+        let growth = text("max_growth").and_then(|given| given.map(|given| Growth::read(&given)).transpose());
         let mut flags = Vec::new();
-        for (key, value) in table {
-            flag(&mut flags, &key, &value).map_err(|message| failure(format!("{path}: {message}")))?;
+        let rest = table.iter().filter_map(|(key, value)| flag(&mut flags, key, value).err());
+        let mut wrong: Vec<Problem> = rest.map(|message| Problem::new(&*path, message)).collect();
+        match (name, budget, growth) {
+            (Ok(name), Ok(budget), Ok(max_growth)) if wrong.is_empty() => {
+                Ok(Model { name: name.unwrap_or_else(|| path.clone()), path, budget, max_growth, flags })
+            }
+            (name, budget, growth) => {
+                let messages = [name.err(), budget.err(), growth.err()].into_iter().flatten();
+                wrong.splice(0..0, messages.map(|message| Problem::new(&*path, message)));
+                Err(wrong)
+            }
         }
-        Ok(Model { name, path, budget, max_growth, flags })
     }
 
     /// What `memfit estimate` would be called with.
-    pub(super) fn arguments(&self, folder: &Path) -> Result<EstimateArgs, Failure> {
+    fn arguments(&self, folder: &Path) -> Result<EstimateArgs, Problem> {
         let file = folder.join(&self.path).display().to_string();
         let line = ["estimate".to_owned(), file].into_iter().chain(self.flags.iter().cloned());
         args::estimate(line).map_err(|error| {
             let message = error.to_string();
             let first = message.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            Failure::new(&self.name, first).hint("keys are the flags of memfit estimate, with _ for -")
+            Problem::new(&*self.name, first).hint("keys are the flags of memfit estimate, with _ for -")
         })
+    }
+}
+
+impl Growth {
+    /// `1.5%` or `100MiB`.
+    fn read(given: &str) -> Result<Growth, String> {
+        match given.trim().strip_suffix('%') {
+            Some(percent) => thousandths(percent.trim())
+                .map(Growth::Thousandths)
+                .ok_or_else(|| format!("max_growth is like \"1.5%\" or \"100MiB\", found {given}")),
+            None => args::memory(given).map(Growth::Size),
+        }
     }
 }
 
@@ -167,7 +197,7 @@ mod tests {
             "path = \"a.onnx\"\nbatch_size = 8\nweight_decay = true\nset = [\"seq=4\", \"x=2\"]\nbudget = \"1GiB\"\nmax_growth = \"1.5%\"",
         )
         .unwrap();
-        let model = Model::new(table, "memfit.toml").unwrap();
+        let model = Model::new(table).unwrap();
         assert_eq!(model.flags, ["--batch-size", "8", "--set", "seq=4", "--set", "x=2", "--weight-decay"]);
         assert_eq!(model.budget, Some(Bytes::mib(1024)));
         assert_eq!(model.max_growth, Some(Growth::Thousandths(15)));
