@@ -72,6 +72,43 @@ fn one_bad_file_of_a_folder_does_not_stop_the_rest() {
 }
 
 #[test]
+fn models_of_a_folder_do_not_share_a_document() {
+    let flat = model("report_names/a__b.onnx");
+    model("report_names/a/b.onnx");
+    let folder = Path::new(&flat).parent().unwrap().to_str().unwrap().to_owned();
+    let out = format!("{folder}-reports");
+    let run = memfit(&["report", &folder, "-b", "2", "-o", &out]);
+    assert_eq!((run.code, &*run.err), (0, ""));
+    let index = fs::read_to_string(format!("{out}/index.html")).unwrap();
+    for document in ["a/b.onnx.html", "a__b.onnx.html"] {
+        assert!(index.contains(&format!("\"./{document}\"")), "{index}");
+        assert!(Path::new(&format!("{out}/{document}")).is_file());
+    }
+}
+
+#[test]
+fn a_folder_is_read_again_where_the_card_changed() {
+    let model = model("report_profile/conv.onnx");
+    let folder = Path::new(&model).parent().unwrap();
+    let (profile, out) = (folder.join("card.json"), folder.with_extension("jsonl"));
+    let device = |bytes: u64| {
+        let span = |n: u64| json!({"low_bytes": n, "expected_bytes": n, "high_bytes": n});
+        let said = json!({
+            "schema_version": 1, "device": "rtx-3060", "framework": "pytorch", "framework_version": "2.15.0",
+            "records": 1, "context": span(bytes), "workspace": span(0),
+            "slack": {"less_thousandths": 0, "more_thousandths": 0},
+        });
+        fs::write(&profile, said.to_string()).unwrap();
+        let flags = ["-b", "2", "--device-profile", profile.to_str().unwrap(), "-o", out.to_str().unwrap()];
+        let run = memfit(&[&["report", folder.to_str().unwrap()], &flags[..]].concat());
+        assert_eq!((run.code, &*run.err), (0, ""));
+        let line: serde_json::Value = serde_json::from_str(&fs::read_to_string(&out).unwrap()).unwrap();
+        line["peak"]["device_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(device(300 << 20) + (100 << 20), device(400 << 20));
+}
+
+#[test]
 fn a_model_differs_from_itself_in_nothing() {
     let model = model("diff_same.onnx");
     let same = memfit(&["diff", &model, &model, "-b", "4", "--format", "json"]);
@@ -120,6 +157,20 @@ fn budgets_and_growth_are_gates() {
     write("no_such_flag = 1");
     let bad = check(&[]);
     assert!(bad.code == 2 && bad.err.contains("--no-such-flag"), "{}", bad.err);
+    // All that is wrong is told at once, and two models are not kept under one name.
+    write(
+        "budget = 5\nmax_growth = \"much\"\n[[model]]\npath = \"a.onnx\"\n[[model]]\npath = \"a.onnx\"\n[[model]]",
+    );
+    let bad = check(&[]);
+    for said in [
+        "budget should be text in quotes, found integer",
+        "much",
+        "a.onnx: is listed twice",
+        "name = \"…\"",
+        "a path = ",
+    ] {
+        assert!(bad.code == 2 && bad.err.contains(said), "{said}: {}", bad.err);
+    }
 }
 
 /// More than a thousand models: bad ones among them, stopped in the middle, gone on with, the same to the byte as without a stop.

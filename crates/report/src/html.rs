@@ -254,12 +254,12 @@ pub fn index(rows: &[Row<'_>]) -> String {
     out
 }
 
-/// A file's name as a relative link.
+/// A file's path as a relative link.
 fn link(name: &str) -> String {
     let mut out = String::from("./");
     for byte in name.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => out.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => out.push(char::from(byte)),
             other => {
                 let _ = write!(out, "%{other:02X}");
             }

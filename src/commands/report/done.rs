@@ -1,6 +1,6 @@
 //! What was done of a folder of models: a line of JSON for each, written as soon as its document is, or its line of JSON Lines.
 //!
-//! A run that finds a note with the same flags, version, size and time of the file, and what it wrote, does not read that model again.
+//! A run that finds a note with the same flags, card, version, size and time of the file, and what it wrote, does not read that model again.
 //! A note that was cut off when a run was stopped is no note.
 
 use crate::args::ReportArgs;
@@ -34,7 +34,7 @@ pub(super) struct Note {
     /// The file's size, and when it changed, in nanoseconds.
     size: u64,
     changed: u64,
-    /// The flags and the version.
+    /// The flags, the card and the version.
     asked: u64,
 }
 
@@ -68,7 +68,8 @@ impl Done {
         };
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let mut hash = DefaultHasher::new();
-        (env!("CARGO_PKG_VERSION"), format!("{args:?}")).hash(&mut hash);
+        // Of the card what it is, too: a profile's file may say something else by now, and `auto` be another card.
+        (env!("CARGO_PKG_VERSION"), format!("{args:?} {:?}", args.gpu.card())).hash(&mut hash);
         let notes = text.lines().filter_map(|line| serde_json::from_str::<Note>(line).ok());
         let notes = notes.map(|note| (note.name.clone(), note)).collect();
         let mut file = OpenOptions::new().create(true).append(true).open(&path);

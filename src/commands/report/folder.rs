@@ -103,17 +103,22 @@ fn documents(
     fs::create_dir_all(target)
         .map_err(|error| Failure::new(target.display().to_string(), format!("cannot be made: {error}")))?;
     let done = Done::open(target, args)?;
+    // A folder of the models is one of the documents, too: no two share a name.
+    let save = |path: &Path, text: &str| {
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        made.map_err(|error| Failure::unwritten(path, &error)).and_then(|()| output::save(path, text))
+    };
     let results = all(root, files, |_, name, file| {
         let whole = |note: &&Note| note.error.is_none() && target.join(&note.document).is_file();
         if let Some(note) = done.find(name, file).filter(whole) {
             return note.clone();
         }
-        let document = format!("{}.{}", name.replace(['/', '\\'], "__"), kind.extension());
+        let document = format!("{}.{}", name.replace(std::path::MAIN_SEPARATOR, "/"), kind.extension());
         let mut note = Note::new(name, document, file);
         let step = Step::new(&args.model.of(file), &args.plan, &args.gpu);
         let written = step.and_then(|step| {
             note.estimated(&step);
-            output::save(&target.join(&note.document), &write(kind, &step))
+            save(&target.join(&note.document), &write(kind, &step))
         });
         note.error = written.err().map(|failure| failure.to_string());
         done.add(&note);
