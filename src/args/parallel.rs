@@ -79,6 +79,14 @@ impl ParallelArgs {
     }
 }
 
+impl ParallelArgs {
+    /// What is to be said where there is nobody to share with.
+    pub(super) fn warning(&self, parallel: Option<Parallel>) -> Option<String> {
+        (self.parallel != Sharing::Ddp && parallel.is_none())
+            .then(|| "--parallel does nothing: there is one GPU, unless --gpus says more".into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -159,10 +159,9 @@ impl PlanArgs {
             compute_capability: None,
             amd: None,
             autocast_backward: self.autocast_backward,
-            xla: framework == engine::Framework::Tensorflow
-                && (self.xla || usual.xla && !self.no_xla)
+            xla: (self.xla || usual.xla && framework == engine::Framework::Tensorflow && !self.no_xla)
                 && !self.run_eagerly,
-            eager: framework == engine::Framework::Tensorflow && self.run_eagerly,
+            eager: self.run_eagerly,
             grappler: true,
             loss_scale: !self.no_loss_scale,
             composed_attention: self.composed_attention,
@@ -171,7 +170,8 @@ impl PlanArgs {
             assume_dropout: self.assume_dropout,
             tied_embeddings: self.tied_embeddings.meant(),
         };
-        let warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
+        let mut warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
+        warnings.extend(self.parallel.warning(plan.parallel));
         Ok((plan, warnings))
     }
 
@@ -361,5 +361,9 @@ mod tests {
         assert!(message.contains("mixed-bf16"), "{message}");
         assert!(plan("--accumulate 0").is_err() && plan("--weight-decay -1").is_err());
         assert_eq!(plan("--optimizer rprop --optimizer-impl fused").unwrap().1.len(), 1);
+        let (torch, said) = plan("--framework torch --xla").unwrap();
+        assert!(!torch.xla && said[0].starts_with("--xla does nothing"), "{said:?}");
+        assert_eq!(plan("--run-eagerly").unwrap().1.len(), 1);
+        assert!(plan("--parallel zero3").unwrap().1[0].contains("--gpus"));
     }
 }

@@ -135,6 +135,7 @@ impl Model {
         if ![Precision::Fp32, plan.precision].contains(&asked) {
             warnings.push("the layers in the file have a mixed dtype policy of their own, which stands before --precision".into());
         }
+        warnings.extend(plan.idle_for(self.prepared.structure.is_keras));
         let on_card = card.map_or_else(|| plan.clone(), |card| plan.on(card));
         let run = self.run(binding, &on_card)?;
         let (mut step, batch_size) = (run.step, run.batch);

@@ -214,26 +214,76 @@ impl Plan {
                 "{name} has no such implementation as --optimizer-impl asks for; its default is used"
             ));
         }
-        if self.master_weights && self.precision.model_dtype() == DType::Float32 {
-            warnings.push("--master-weights does nothing: the weights are float32 already".into());
+        let mut told: Vec<&str> = Vec::new();
+        for (flag, _, why) in self.idle(asked).into_iter().filter(|(_, set, _)| *set) {
+            if !told.contains(&flag) {
+                told.push(flag);
+                warnings.push(format!("{flag} does nothing: {why}"));
+            }
         }
-        if self.framework == Framework::Tensorflow {
-            let without = [
-                (asked.is_some(), "--optimizer-impl", "Keras has one implementation of each optimizer"),
-                (
-                    self.checkpoint != Checkpoint::None,
-                    "--checkpoint",
-                    "nothing is recomputed in TensorFlow's step",
-                ),
-                (self.keep_gradients, "--keep-gradients", "a gradient lives until its update"),
-                (self.channels_last, "--channels-last", "channels are last in TensorFlow anyway"),
-                (self.master_weights, "--master-weights", "variables are float32 under a mixed policy"),
-            ];
-            let nothing = without.into_iter().filter(|(set, ..)| *set);
-            warnings.extend(nothing.map(|(_, flag, why)| format!("{flag} does nothing: {why}")));
+        if self.framework != Framework::Tensorflow {
+            (self.xla, self.eager) = (false, false);
         }
         warnings.extend(self.allocator.warnings(self.framework));
         warnings
+    }
+
+    /// Flags that do nothing here: which, whether it is so, and why. Of several reasons the first is told.
+    fn idle(&self, asked: Option<OptimizerImpl>) -> [(&'static str, bool, &'static str); 22] {
+        let (torch, keras) = (self.framework == Framework::Pytorch, self.framework == Framework::Tensorflow);
+        let infers = self.mode == Mode::Infer;
+        let recomputes = self.checkpoint != Checkpoint::None;
+        let untrained = "nothing is trained";
+        let (of_torch, of_keras) = ("it is PyTorch's", "it is TensorFlow's");
+        [
+            ("--optimizer-impl", infers && asked.is_some(), untrained),
+            ("--weight-decay", infers && self.weight_decay, untrained),
+            ("--global-clipnorm", infers && self.clip_norm, untrained),
+            // A pipeline's micro-batches run forward, too.
+            ("--accumulate", infers && self.accumulate > 1 && self.parallel.is_none(), untrained),
+            ("--checkpoint", infers && recomputes, untrained),
+            ("--freeze", infers && !self.freeze.is_empty(), untrained),
+            ("--keep-gradients", infers && self.keep_gradients, untrained),
+            ("--loss", infers && self.loss != Loss::Auto, untrained),
+            ("--ema", infers && self.ema, untrained),
+            ("--master-weights", infers && self.master_weights, untrained),
+            ("--autocast-backward", infers && self.autocast_backward, untrained),
+            ("--no-loss-scale", infers && !self.loss_scale, untrained),
+            ("--optimizer-impl", keras && asked.is_some(), "Keras has one implementation of each optimizer"),
+            ("--checkpoint", keras && recomputes, "nothing is recomputed in TensorFlow's step"),
+            ("--keep-gradients", keras && self.keep_gradients, "a gradient lives until its update"),
+            ("--channels-last", keras && self.channels_last, "channels are last in TensorFlow anyway"),
+            ("--master-weights", keras && self.master_weights, "variables are float32 under a mixed policy"),
+            (
+                "--master-weights",
+                self.master_weights && self.precision.model_dtype() == DType::Float32,
+                "the weights are float32 already",
+            ),
+            ("--cudnn-benchmark", !torch && self.cudnn_benchmark, of_torch),
+            ("--autocast-backward", !torch && self.autocast_backward, of_torch),
+            ("--xla", !keras && self.xla, of_keras),
+            ("--run-eagerly", !keras && self.eager, of_keras),
+        ]
+    }
+
+    /// The same of flags that depend on what a file says of itself: whether Keras runs it, its own mixed policy.
+    pub(crate) fn idle_for(&self, is_keras: bool) -> impl Iterator<Item = String> + use<> {
+        let torch = self.framework == Framework::Pytorch;
+        let scales = match self.framework {
+            Framework::Pytorch => is_keras,
+            Framework::Tensorflow => self.precision == Precision::MixedFp16,
+            Framework::Burn => false,
+        };
+        let trains = self.mode == Mode::Train;
+        let lone = trains && torch && self.autocast_backward && self.precision.autocast().is_none();
+        let unscaled = trains && !self.loss_scale && !scales;
+        [
+            lone.then_some("--autocast-backward does nothing: the precision is not a mixed one"),
+            unscaled.then_some("--no-loss-scale does nothing: it is Keras' optimizers' under mixed float16"),
+        ]
+        .into_iter()
+        .flatten()
+        .map(str::to_owned)
     }
 }
 
@@ -272,5 +322,49 @@ impl Default for Plan {
             assume_dropout: false,
             tied_embeddings: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_do_nothing_are_told_once_each() {
+        let told = |plan: Plan| {
+            let mut plan = plan;
+            let warnings = plan.settle(None);
+            let flag = |w: &String| w.split(' ').next().unwrap_or_default().to_owned();
+            warnings.iter().map(flag).collect::<Vec<_>>().join(" ")
+        };
+        let plan = |framework| Plan {
+            framework,
+            xla: true,
+            eager: true,
+            cudnn_benchmark: true,
+            autocast_backward: true,
+            master_weights: true,
+            ..Plan::default()
+        };
+        assert_eq!(told(Plan::default()), "");
+        assert_eq!(told(plan(Framework::Pytorch)), "--master-weights --xla --run-eagerly");
+        let tensorflow = "--master-weights --cudnn-benchmark --autocast-backward";
+        assert_eq!(told(plan(Framework::Tensorflow)), tensorflow);
+        let infer = Plan {
+            mode: Mode::Infer,
+            checkpoint: Checkpoint::Block,
+            ema: true,
+            master_weights: true,
+            ..Plan::default()
+        };
+        assert_eq!(told(infer), "--checkpoint --ema --master-weights");
+    }
+
+    #[test]
+    fn what_a_file_decides_is_told_with_it() {
+        let plan = Plan { autocast_backward: true, loss_scale: false, ..Plan::default() };
+        assert_eq!(plan.idle_for(false).count(), 2);
+        let mixed = Plan { precision: Precision::MixedFp16, ..plan };
+        assert_eq!((mixed.idle_for(false).count(), mixed.idle_for(true).count()), (1, 0));
     }
 }

@@ -155,7 +155,7 @@ pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
     };
     let d = Plan::default();
     let framework = request.framework.map_or(usual.framework, Into::into);
-    let eager = framework == Framework::Tensorflow && request.run_eagerly.unwrap_or_default();
+    let eager = request.run_eagerly.unwrap_or_default();
     let (tensor, pipeline) = (request.tensor_parallel.unwrap_or(1), request.pipeline_stages.unwrap_or(1));
     let sharding = request.parallel.map_or(Sharding::Ddp, Into::into);
     let parallel = Parallel::of(request.gpus, sharding, tensor, pipeline)
@@ -257,9 +257,8 @@ pub(crate) fn read_search(text: &str, asked: &Asked) -> Result<Search, Vec<Probl
     for precision in own(request.precisions.into_iter().map(Into::into).collect()) {
         for optimizer in &optimizers {
             let mut plan = Plan { precision, optimizer: optimizer.clone(), ..asked.plan.clone() };
-            warnings.extend(
-                plan.settle(Some(asked.plan.optimizer_impl).filter(|_| *optimizer == asked.plan.optimizer)),
-            );
+            let same = Some(asked.plan.optimizer_impl).filter(|_| *optimizer == asked.plan.optimizer);
+            warnings.extend(plan.settle(same.filter(|own| *own != OptimizerImpl::default())));
             plans.push(plan);
         }
     }

@@ -11,7 +11,8 @@ impl Runner<'_> {
     /// Runs all operators, checkpointed segments as one each.
     pub(super) fn forward(&mut self) {
         let graph = self.graph;
-        if self.plan.checkpoint != crate::Checkpoint::None && self.segments.is_empty() {
+        let recomputes = self.plan.mode == Mode::Train && self.plan.checkpoint != crate::Checkpoint::None;
+        if recomputes && self.segments.is_empty() {
             self.assumptions
                 .push("checkpointing: no repeated blocks were found, nothing is recomputed".into());
         }
