@@ -198,6 +198,30 @@ fn a_count_that_a_layer_has_is_held() {
 }
 
 #[test]
+fn what_is_refused_or_idle_is_said_truly() {
+    let model = file("estimate_said.onnx", &Builder::conv().bytes());
+    for (flags, says, never) in [
+        (&["--framework", "burn", "--ema"][..], "--ema: burn-optim keeps no averaged weights", "master"),
+        (&["--framework", "burn", "--optimizer", "adadelta"], "optimizer: Burn's adadelta", "loss:"),
+        (&["--freeze", "*"], "no output follows from a trained parameter", "no output to compare"),
+        (&["--mode", "infer", "--checkpoint", "block"], "--checkpoint does nothing", "no repeated blocks"),
+        (&["--autocast-backward"], "the precision is not a mixed one", "PyTorch's"),
+        (&["--no-loss-scale"], "--no-loss-scale does nothing", "--xla"),
+    ] {
+        let run = memfit(&[&["estimate", &model, "-b", "2"], flags].concat());
+        let said = format!("{}{}", run.out, run.err);
+        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(says) && !words.contains(never), "{flags:?}: {said}");
+    }
+    let mut one = Builder::default();
+    one.node("Relu", "/Relu", &["conv.weight"], "y");
+    one.weight("conv.weight", &[1]);
+    one.output("y");
+    let run = memfit(&["estimate", &file("estimate_one.onnx", &one.bytes()), "-b", "2"]);
+    assert!(run.out.contains("1 operator\n"), "{}{}", run.out, run.err);
+}
+
+#[test]
 fn the_same_input_gives_the_same_bytes() {
     let model = file("estimate_same.onnx", &Builder::conv().bytes());
     for format in ["text", "json"] {

@@ -104,6 +104,11 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
+/// `1 operator`, `1,204 operators`.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
+}
+
 /// Tenths as a decimal: `74.1`.
 pub fn tenths(n: u64) -> String {
     format!("{}.{}", grouped(n / 10), n % 10)

@@ -65,15 +65,14 @@ fn scenario(out: &mut String, e: &Estimate) {
 
 fn header(e: &Estimate, width: usize) -> String {
     let m = &e.model;
-    let mut facts =
-        vec![m.format.clone(), format!("{} parameters", amounts::grouped(m.parameters_trainable))];
+    let mut facts = vec![m.format.clone(), amounts::counted(m.parameters_trainable, "parameter")];
     if m.parameters_frozen > 0 {
         facts.push(format!("{} frozen", amounts::grouped(m.parameters_frozen)));
     }
     if m.buffers > 0 {
-        facts.push(format!("{} buffer values", amounts::grouped(m.buffers)));
+        facts.push(amounts::counted(m.buffers, "buffer value"));
     }
-    facts.push(format!("{} operators", amounts::grouped(m.operators)));
+    facts.push(amounts::counted(m.operators, "operator"));
     let mut out = format!("{HEAD}{}{HEAD:#}\n", printable(&e.model.name));
     flow(&mut out, &facts, width);
     flow(&mut out, &words::plan(e), width);

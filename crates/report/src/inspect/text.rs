@@ -1,7 +1,7 @@
 //! An inspection as text: every tensor in the graph's order, with what makes it; a dim that is not a number shows its name.
 
 use super::Inspection;
-use crate::amounts::grouped;
+use crate::amounts::{counted, grouped};
 use crate::text::style::{HEAD, NOTE, WARN};
 use crate::text::table::{Column, Table, printable};
 use crate::text::{flow, list};
@@ -12,7 +12,7 @@ pub fn inspection(i: &Inspection<'_>, width: usize) -> String {
     let mut facts = vec![i.format.to_owned()];
     facts.extend(i.opset.map(|n| format!("opset {n}")));
     facts.extend((!i.producer.is_empty()).then(|| i.producer.to_owned()));
-    facts.push(format!("{} operators", grouped(i.operators)));
+    facts.push(counted(i.operators, "operator"));
     let mut out = format!("{HEAD}{}{HEAD:#}\n", printable(i.name));
     flow(&mut out, &facts, width);
     tensors(&mut out, i, width);

@@ -82,10 +82,13 @@ pub fn program(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Progra
         }
     }
     finish(&mut program, &mut model, plan).map_err(|message| vec![Problem::new("loss", message)])?;
+    if plan.mode == Mode::Train {
+        optimizer::write(&mut program, plan).map_err(|message| vec![Problem::new("optimizer", message)])?;
+    }
     Ok(program)
 }
 
-/// Outputs, loss and optimizer.
+/// Outputs and loss.
 fn finish(program: &mut Program, model: &mut Model<'_>, plan: &Plan) -> Result<(), String> {
     let mut outputs = Vec::new();
     for id in &model.graph.outputs {
@@ -115,16 +118,18 @@ fn finish(program: &mut Program, model: &mut Model<'_>, plan: &Plan) -> Result<(
     let name: Arc<str> = "(loss)".into();
     let layer = program.layer(&name);
     program.loss = Some(loss::write(&mut Calls { program, layer }, loss, first)?);
-    optimizer::write(program, plan)
+    Ok(())
 }
 
 /// What of a plan this profile does not know.
 fn supported(plan: &Plan) -> Result<(), Vec<Problem>> {
-    let mut problems = Vec::new();
-    let mut refuse = |place: &str, message: &str| problems.push(Problem::new(place, message));
-    if plan.ema || plan.master_weights || plan.keep_gradients {
-        refuse("plan", "burn-optim keeps no averaged or master weights and drops gradients after a step");
-    }
+    let unknown = [
+        (plan.ema, "--ema", "burn-optim keeps no averaged weights"),
+        (plan.master_weights, "--master-weights", "burn-optim keeps no master weights"),
+        (plan.keep_gradients, "--keep-gradients", "Burn drops gradients after a step"),
+    ];
+    let unknown = unknown.into_iter().filter(|(asked, ..)| *asked);
+    let mut problems: Vec<Problem> = unknown.map(|(_, flag, why)| Problem::new(flag, why)).collect();
     problems.extend(plan.refusal());
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }

@@ -19,7 +19,9 @@ use std::collections::BTreeSet;
 
 /// The loss that a script would use for these outputs, with a sentence that says why.
 pub(crate) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Loss, String) {
-    let Some(output) = outputs.first() else { return (Loss::None, "no output to compare".into()) };
+    let Some(output) = outputs.first() else {
+        return (Loss::None, "loss: no output follows from a trained parameter".into());
+    };
     let same_as_input = inputs.iter().any(|(shape, dtype)| dtype.is_float() && shape == output);
     let per_sample = elements(output.get(1..).unwrap_or_default());
     let image_in = inputs.iter().any(|(shape, _)| shape.len() == 4 && shape[2] > 1);

@@ -31,7 +31,7 @@ impl Builder<'_> {
         let optimizer = self.plan.optimizer.clone();
         if NOT_IN_KERAS.contains(&&*optimizer) {
             self.assumptions
-                .push(format!("Keras has no {optimizer}: its update is counted as one of its slots' number"));
+                .push(format!("Keras has no {optimizer}: its update counts like one with as many slots"));
         }
         // The only one whose weight decay is not `None` unless it is asked for: 0.004 (adamw.py).
         let decays = self.plan.weight_decay || optimizer == "adamw";
