@@ -45,8 +45,8 @@ const PARTS = [
   ["workspace", "workspace"],
   ["inputs", "inputs"],
   ["transients", "transients"],
-  ["allocator", "allocator slack"],
-  ["context", "driver and libraries"],
+  ["allocator", "held by the allocator"],
+  ["context", "context and libraries"],
 ];
 
 const VERDICTS = { fits: "fits", tight: "tight", "does-not-fit": "does not fit" };

@@ -144,9 +144,15 @@ pub const PARTS: [&str; 11] = [
     category(Category::Workspace),
     category(Category::Input),
     category(Category::Transient),
-    "allocator slack",
-    "driver and libraries",
+    ALLOCATOR,
+    CONTEXT,
 ];
+
+/// What the framework's allocator holds beyond its tensors.
+pub(crate) const ALLOCATOR: &str = "held by the allocator";
+
+/// What of the process is outside of the framework's allocator.
+pub(crate) const CONTEXT: &str = "context and libraries";
 
 /// All parts of a peak with their names; they re-add to device bytes.
 pub(crate) fn parts(b: &Breakdown) -> Vec<(&'static str, Bytes)> {

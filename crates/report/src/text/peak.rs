@@ -96,10 +96,10 @@ fn breakdown(out: &mut String, e: &Estimate, width: usize) {
     };
     totals(None, "allocated");
     if e.breakdown.allocator > Bytes::ZERO {
-        totals(Some(("held by the allocator", e.breakdown.allocator)), "reserved");
+        totals(Some((words::ALLOCATOR, e.breakdown.allocator)), "reserved");
     }
     if e.breakdown.context > Bytes::ZERO {
-        totals(Some(("context and libraries", e.breakdown.context)), "on the device");
+        totals(Some((words::CONTEXT, e.breakdown.context)), "on the device");
     } else {
         let more = "+ the CUDA context and what the allocator holds beyond tensors, not predicted here";
         out.push_str(&format!("{NOTE}{more}{NOTE:#}\n"));
