@@ -7,7 +7,7 @@
 use crate::allocators::{AllocatorSettings, Chip, Failure, Replay, Room};
 use crate::devices::context::{self, ContextItem};
 use crate::devices::{Card, Device};
-use crate::{Framework, Phase, Plan, Timeline, range};
+use crate::{Framework, Phase, Plan, Timeline, range, replay};
 use memfit_graph::Bytes;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -157,6 +157,13 @@ fn heeds_limits_late(plan: &Plan) -> bool {
         && settings.pytorch.garbage_collection_threshold == 0
 }
 
+/// What a step would reserve with nothing in its way. More than an allocator has addresses for ends its replay early; what is alive
+/// at once is the least that it needs then.
+pub(crate) fn wanted(timeline: &Timeline, open: &Replay) -> Bytes {
+    let reserved = open.peak_reserved.usage.reserved;
+    if open.fits() { reserved } else { reserved.max(replay::highest(timeline, 1)) }
+}
+
 /// How the step gets on inside of the card. `open` is its replay with nothing in its way.
 pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay) -> Fit {
     let limits = limits(plan, card, timeline.spread);
@@ -176,12 +183,16 @@ pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay
     let context = context::total(&card.context(plan)).expected;
     let others = context::total(&card.others()).expected;
     let free = card.device.usable().saturating_sub(others).saturating_sub(context);
-    let held = if expected.fits() && !preallocates { &*expected } else { open };
+    let reserved = if expected.fits() && !preallocates {
+        expected.peak_reserved.usage.reserved
+    } else {
+        wanted(timeline, open)
+    };
     Fit {
         gpu: card.device.id.clone(),
         capacity: card.device.total(),
         usable: limits.expected,
-        reserved: held.peak_reserved.usage.reserved,
+        reserved,
         verdict,
         retries: expected.retries,
         shortage: expected.failure.as_ref().map(Shortage::from),

@@ -267,14 +267,14 @@ fn signed(bytes: Bytes) -> i64 {
 }
 
 /// Runs and replays a situation: the step, and what else happens in the process.
-fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Problem>> {
+pub(crate) fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Problem>> {
     let plan = s.plan.on(&s.card);
     let context = context::total(&s.card.context(&plan)).expected;
     let mut worst: Option<Outcome> = None;
     for scenario::Part { timeline, .. } in scenario::parts(model, &s.binding, &plan, &s.life, &[])? {
         let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&s.card.device));
         let fit = placement::place(&timeline, &plan, &s.card, &open);
-        let reserved = open.peak_reserved.usage.reserved.max(worst.map_or(Bytes::ZERO, |w| w.reserved));
+        let reserved = placement::wanted(&timeline, &open).max(worst.map_or(Bytes::ZERO, |w| w.reserved));
         worst = Some(Outcome {
             device: reserved + context,
             reserved,

@@ -46,9 +46,9 @@ pub(crate) fn parts(
         hold(&mut forward, &[&state, &stale, &beside_all, &ahead]);
         parts.push(part(&validation(batch), forward));
     }
-    if life.predict_batches > 1 {
+    if life.predict_batches > 0 {
         let mut forward = model.step(binding, &infer)?.timeline;
-        let kept = vec![model.output_bytes(binding)?; life.predict_batches.min(MOST_KEPT) as usize - 1];
+        let kept = repeated(&[model.output_bytes(binding)?], life.predict_batches - 1);
         hold(&mut forward, &[&state, &stale, &beside_all, &kept]);
         parts.push(part(&prediction(life.predict_batches), forward));
     }
@@ -68,14 +68,29 @@ pub(crate) fn parts(
 const WEIGHTS: &[Category] = &[Category::Parameter, Category::Buffer, Category::OptimizerState];
 
 /// No more than this many tensors are held one by one.
-const MOST_KEPT: u32 = 4096;
+const ONE_BY_ONE: usize = 1 << 12;
 
 /// What is there before a step, of these categories, so many times.
 fn alive(timeline: &Timeline, of: &[Category], times: u32) -> Vec<Bytes> {
     let once: Vec<Bytes> = set_up(timeline, of).collect();
-    let times = (times as usize).min(MOST_KEPT as usize / once.len().max(1) + 1);
-    once.repeat(times)
+    repeated(&once, times)
 }
+
+/// Tensors so many times: one by one as long as they are few, and of those beyond each as one tensor with the bytes of all its
+/// copies, so that any number takes a bounded time. How copies share segments the first thousands have shown; each of the others
+/// is counted as the block that it gets.
+fn repeated(once: &[Bytes], times: u32) -> Vec<Bytes> {
+    let singly = (ONE_BY_ONE / once.len().max(1)).clamp(1, times.max(1) as usize).min(times as usize);
+    let beyond = u64::from(times) - singly as u64;
+    let mut all = once.repeat(singly);
+    if beyond > 0 {
+        all.extend(once.iter().map(|bytes| bytes.round_up(BLOCK) * beyond));
+    }
+    all
+}
+
+/// PyTorch's allocator rounds up to this, TensorFlow's to half of it.
+const BLOCK: u64 = 512;
 
 /// Tensors that are there before the step and stay.
 fn hold(timeline: &mut Timeline, held: &[&Vec<Bytes>]) {
@@ -118,7 +133,57 @@ impl Model {
 mod tests {
     use super::super::testing::dense;
     use super::*;
-    use crate::Verdict;
+    use crate::advise::{Situation, evaluate};
+    use crate::{Framework, Verdict};
+
+    #[test]
+    fn any_number_of_tensors_is_a_bounded_list_of_as_many_bytes() {
+        let once = [Bytes(512), Bytes(4_096), Bytes(1_024)];
+        for times in [0, 1, 2, 1_365, 1_366, 100_000, u32::MAX] {
+            let all = repeated(&once, times);
+            assert!(all.len() <= ONE_BY_ONE + once.len(), "{}", all.len());
+            assert_eq!(all.iter().copied().sum::<Bytes>(), Bytes(5_632) * u64::from(times), "{times}");
+        }
+        assert!(repeated(&[], 9).is_empty());
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(48))]
+
+        /// What the card is asked for is never less than what the table of the process says is alive at once.
+        #[test]
+        fn a_card_is_asked_for_what_the_process_holds(
+            (stale_models, prefetch) in (count(), count()),
+            predict_batches in count(),
+            validation_batch in proptest::option::of(1_u64..100_000),
+            tensorflow in proptest::bool::ANY,
+            train in proptest::bool::ANY,
+        ) {
+            let (model, card) = (dense("a"), Card::find("rtx-3060").unwrap());
+            let framework = if tensorflow { Framework::Tensorflow } else { Framework::Pytorch };
+            let mode = if train { Mode::Train } else { Mode::Infer };
+            let plan = Plan { framework, mode, ..Plan::default() };
+            let life = Life { validation_batch, prefetch, predict_batches, stale_models, steps_per_execution: 1 };
+            let binding = Binding::default();
+            let mut estimate = model.estimate_on(&binding, &plan, Some(&card)).unwrap();
+            model.add_process(&mut estimate, &binding, &life, &[], Some(&card)).unwrap();
+            let largest = estimate.scenario.as_ref().unwrap().largest().unwrap().allocated;
+            let fit = estimate.fit.unwrap();
+            proptest::prop_assert!(fit.reserved >= largest, "{} of {largest}, {life:?}", fit.reserved);
+            let fits = fit.verdict != Verdict::DoesNotFit;
+            proptest::prop_assert!(!fits || largest <= fit.usable, "{largest} in {}, {life:?}", fit.usable);
+            // Advice is about the same process.
+            let now = Situation { plan, binding, batch: None, card, life: life.clone(), release: None };
+            let now = evaluate(&model, &now).unwrap();
+            proptest::prop_assert!(now.reserved >= largest, "{} of {largest}, {life:?}", now.reserved);
+            proptest::prop_assert_eq!(now.verdict, fit.verdict);
+        }
+    }
+
+    /// Few or many, up to more bytes than an allocator has addresses for.
+    fn count() -> impl proptest::strategy::Strategy<Value = u32> {
+        proptest::prop_oneof![0_u32..4, 0_u32..100_000, proptest::prelude::any::<u32>()]
+    }
 
     #[test]
     fn a_verdict_is_that_of_the_worst_part() {

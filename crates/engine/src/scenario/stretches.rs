@@ -2,6 +2,7 @@
 
 use super::{Companion, INFERENCE, Life, TRAINING, prediction, set_up, step_of, validation};
 use crate::devices::Card;
+use crate::fit::Axis;
 use crate::{Category, Estimate, Mode, Model, Plan};
 use memfit_graph::{Binding, Bytes, Problem};
 
@@ -96,9 +97,9 @@ impl Model {
         let name = if training { TRAINING } else { INFERENCE };
         let ahead = life.ahead(plan);
         add(name.into(), own.peak + beside + times(own.batch, ahead));
-        let infer = Plan { mode: Mode::Infer, ..plan.clone() };
+        let infer = Plan { mode: Mode::Infer, parallel: None, ..plan.clone() };
         if let Some(batch) = life.validation_batch {
-            let binding = Binding { batch: Some(batch), ..binding.clone() };
+            let binding = Axis::Batch.bind(self.graph(), binding, batch);
             let forward = held(self, &binding, &infer)?;
             let ahead = times(forward.batch, ahead);
             add(validation(batch), forward.peak + own.optimizer + beside + ahead);
