@@ -28,6 +28,11 @@ pub trait Op: Debug + Any + Send + Sync {
         &[]
     }
 
+    /// Whether the channels of an image that it reads are its innermost axis, where it reads images and says so.
+    fn channels_last(&self) -> Option<bool> {
+        None
+    }
+
     /// Writes the ATen calls that PyTorch makes for this operator, with what autograd keeps.
     ///
     /// The default keeps every input and output, a bound from above, and marks the operator as not modelled.

@@ -7,6 +7,7 @@
 use crate::arguments::Arguments;
 use crate::policy::Policy;
 use crate::run::Run;
+use crate::spatial::DataFormat;
 use crate::spec::Spec;
 use crate::torch::Torch;
 use memfit_graph::kernels::{TfLowering, Wire};
@@ -37,6 +38,8 @@ pub struct Facts {
     pub policy: Policy,
     /// Who wrote the file.
     pub keras: Keras,
+    /// Where the channels of its images stand, of a layer that has a `data_format`.
+    pub data_format: Option<DataFormat>,
 }
 
 /// A variable that a layer makes.
@@ -318,6 +321,10 @@ impl Op for LayerCall {
             cx.set_type(j, Type::tensor(spec.dtype, spec.shape));
         }
         Ok(())
+    }
+
+    fn channels_last(&self) -> Option<bool> {
+        self.layer.facts.data_format.map(|format| format == DataFormat::ChannelsLast)
     }
 
     fn pytorch(&self, lowering: &mut Lowering<'_>) {

@@ -4,6 +4,8 @@
 
 use crate::layer::{Facts, Keras};
 use crate::policy::Policy;
+use crate::spatial::DataFormat;
+use serde::Deserialize;
 use serde_json::Value;
 
 /// A serialised object, borrowed from the file's JSON.
@@ -66,6 +68,7 @@ impl<'a> Object<'a> {
             trainable: trainable && within,
             policy: Policy::read(self.config.get("dtype"))?,
             keras,
+            data_format: self.config.get("data_format").and_then(|f| DataFormat::deserialize(f).ok()),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! What a search makes larger: the batch, a named size such as a sequence's length, or the side of an image.
 
+use super::images::{Axes, images};
 use memfit_graph::{Binding, Dim, Graph, Problem, TensorId, Type, batch_symbol};
-use std::ops::Range;
 
 /// Sides are multiples of this: most networks for images halve them five times.
 const IMAGE_STEP: u64 = 32;
@@ -78,8 +78,9 @@ impl Axis {
 
     /// The size that the axis has under a binding, where it is known.
     pub(crate) fn size(&self, graph: &Graph, binding: &Binding) -> Option<u64> {
-        let of_first = |inputs: Vec<TensorId>, axis: usize| {
-            let tensor = graph.tensor(*inputs.first()?);
+        let of_first = |inputs: Vec<Axes>| {
+            let (id, axes) = inputs.first()?;
+            let (tensor, axis) = (graph.tensor(*id), *axes.first()?);
             let given = binding.shapes.get(&*tensor.name).and_then(|shape| shape.get(axis).copied());
             let bound = |name: &str| binding.symbols.get(name).copied();
             given.or_else(|| tensor.declared.shape()?.dims().get(axis)?.bind(&bound).known())
@@ -95,10 +96,10 @@ impl Axis {
         match self {
             Axis::Batch => binding.batch,
             Axis::Symbol(name) => of_symbol(name),
-            Axis::Image => of_first(images(graph), 2),
+            Axis::Image => of_first(images(graph)),
             Axis::Sequence => match sequence_symbol(graph) {
                 Some(symbol) => of_symbol(&symbol),
-                None => of_first(tokens(graph), 1),
+                None => of_first(tokens(graph)),
             },
         }
     }
@@ -119,10 +120,10 @@ impl Axis {
                 }
             }
             Axis::Symbol(name) => set(graph, &mut binding, name.clone(), n),
-            Axis::Image => resize(graph, &mut binding, images(graph), 2..4, n),
+            Axis::Image => resize(graph, &mut binding, images(graph), n),
             Axis::Sequence => match sequence_symbol(graph) {
                 Some(symbol) => set(graph, &mut binding, symbol, n),
-                None => resize(graph, &mut binding, tokens(graph), 1..2, n),
+                None => resize(graph, &mut binding, tokens(graph), n),
             },
         }
         binding
@@ -152,28 +153,21 @@ fn in_given(graph: &Graph, binding: &mut Binding, symbol: &str, n: u64) {
 }
 
 /// Gives inputs `n` on some axes.
-fn resize(graph: &Graph, binding: &mut Binding, inputs: Vec<TensorId>, axes: Range<usize>, n: u64) {
-    for id in inputs {
-        if let Some(shape) = shape_with(graph, binding, id, axes.clone(), n) {
+fn resize(graph: &Graph, binding: &mut Binding, inputs: Vec<Axes>, n: u64) {
+    for (id, axes) in inputs {
+        if let Some(shape) = shape_with(graph, binding, id, &axes, n) {
             binding.shapes.insert(graph.tensor(id).name.to_string(), shape);
         }
     }
 }
 
-/// Inputs of floats with batch, channels, height and width.
-fn images(graph: &Graph) -> Vec<TensorId> {
-    let is_image = |ty: &Type| {
-        ty.dtype().is_some_and(|d| d.is_float()) && ty.shape().is_some_and(|shape| shape.rank() == 4)
-    };
-    graph.inputs.iter().copied().filter(|id| is_image(&graph.tensor(*id).declared)).collect()
-}
-
 /// Inputs of integers or flags with batch and length.
-fn tokens(graph: &Graph) -> Vec<TensorId> {
+fn tokens(graph: &Graph) -> Vec<Axes> {
     let is_tokens = |ty: &Type| {
         ty.dtype().is_some_and(|d| !d.is_float()) && ty.shape().is_some_and(|shape| shape.rank() == 2)
     };
-    graph.inputs.iter().copied().filter(|id| is_tokens(&graph.tensor(*id).declared)).collect()
+    let inputs = graph.inputs.iter().filter(|id| is_tokens(&graph.tensor(**id).declared));
+    inputs.map(|id| (*id, vec![1])).collect()
 }
 
 /// The open size that is called after a sequence.
@@ -187,13 +181,7 @@ fn sequence_symbol(graph: &Graph) -> Option<String> {
 }
 
 /// The input's shape with `n` on some axes, where its other dims are known.
-fn shape_with(
-    graph: &Graph,
-    binding: &Binding,
-    id: TensorId,
-    axes: Range<usize>,
-    n: u64,
-) -> Option<Vec<u64>> {
+fn shape_with(graph: &Graph, binding: &Binding, id: TensorId, axes: &[usize], n: u64) -> Option<Vec<u64>> {
     let tensor = graph.tensor(id);
     let symbol = batch_symbol(graph);
     let bound = |name: &str| {
@@ -211,7 +199,9 @@ fn shape_with(
             shape
         }
     };
-    shape.get_mut(axes)?.fill(Some(n));
+    for axis in axes {
+        *shape.get_mut(*axis)? = Some(n);
+    }
     shape.into_iter().collect()
 }
 

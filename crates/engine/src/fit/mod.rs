@@ -6,6 +6,7 @@
 //! tried against its neighbours (`search`).
 
 mod axis;
+mod images;
 mod search;
 mod steps;
 
