@@ -34,7 +34,7 @@ fn level(model: &Model, now: &Situation, micro: u64, pieces: u64) -> Option<Leve
     let steps = situation.plan.accumulate;
     let values = [("K", steps.to_string()), ("MICRO", micro.to_string())];
     let title = format!("{steps} micro-batches of {micro} a step");
-    CHANGE.level(now, title, situation, &values)
+    CHANGE.level(title, situation, &values)
 }
 
 /// The same batch in so many pieces of `micro` samples.

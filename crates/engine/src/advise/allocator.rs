@@ -28,5 +28,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
         }
         _ => return Vec::new(),
     };
-    CHANGE.level(now, title, situation, &[]).into_iter().collect()
+    CHANGE.level(title, situation, &[]).into_iter().collect()
 }

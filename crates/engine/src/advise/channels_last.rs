@@ -18,5 +18,5 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     }
     let mut situation = now.clone();
     situation.plan.channels_last = true;
-    CHANGE.level(now, "channels last", situation, &[]).into_iter().collect()
+    CHANGE.level("channels last", situation, &[]).into_iter().collect()
 }

@@ -19,5 +19,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let mut situation = now.clone();
     situation.plan.checkpoint = Checkpoint::Block;
     let title = "recompute the repeated blocks";
-    CHANGE.level(now, title, situation, &[]).into_iter().collect()
+    CHANGE.level(title, situation, &[]).into_iter().collect()
 }

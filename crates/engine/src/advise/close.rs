@@ -23,5 +23,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     };
     let mut situation = now.clone();
     (situation.card.other_processes, situation.card.display) = (Bytes::ZERO, false);
-    CHANGE.level(now, what, situation, &[]).into_iter().collect()
+    CHANGE.level(what, situation, &[]).into_iter().collect()
 }

@@ -21,7 +21,7 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     situation.plan.freeze = rest.iter().map(|module| format!("{module}.*")).collect();
     let title = format!("train {head} alone");
     let values = [("HEAD", format!("\"{}\"", head.replace(['"', '\\', '\n'], "_")))];
-    CHANGE.level(now, title, situation, &values).into_iter().collect()
+    CHANGE.level(title, situation, &values).into_iter().collect()
 }
 
 /// The last module that has weights, and the others, by the first component of their names.

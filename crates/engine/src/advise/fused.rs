@@ -20,6 +20,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     }
     let mut situation = now.clone();
     situation.plan.optimizer_impl = OptimizerImpl::Fused;
-    let values = [("OPTIMIZER", super::optimizer::class(&plan.optimizer).to_owned())];
-    CHANGE.level(now, "a fused optimizer", situation, &values).into_iter().collect()
+    CHANGE.level("a fused optimizer", situation, &[]).into_iter().collect()
 }

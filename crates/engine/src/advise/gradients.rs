@@ -18,5 +18,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let mut situation = now.clone();
     situation.plan.keep_gradients = false;
     let title = "set gradients to None between steps";
-    CHANGE.level(now, title, situation, &[]).into_iter().collect()
+    CHANGE.level(title, situation, &[]).into_iter().collect()
 }

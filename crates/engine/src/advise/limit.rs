@@ -27,5 +27,5 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     situation.plan.allocator.memory_limit = Some(limit);
     let title = format!("a limit of {limit}, for others");
     let values = [("LIMIT", (limit.0 / Bytes::MIB).to_string())];
-    CHANGE.level(now, title, situation, &values).into_iter().collect()
+    CHANGE.level(title, situation, &values).into_iter().collect()
 }

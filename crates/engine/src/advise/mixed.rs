@@ -27,5 +27,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
         ("SCALES", if wide { "False".into() } else { "True".into() }),
     ];
     let title = format!("mixed precision with {dtype}");
-    CHANGE.level(now, title, situation, &values).into_iter().collect()
+    CHANGE.level(title, situation, &values).into_iter().collect()
 }

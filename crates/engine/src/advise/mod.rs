@@ -9,6 +9,7 @@ mod allocator;
 mod channels_last;
 mod checkpoint;
 mod close;
+mod constructor;
 mod freeze;
 mod fused;
 mod gradients;
@@ -71,12 +72,11 @@ impl Change {
     /// The situation after it with the code that does it, where the release has what that needs.
     fn level(
         &self,
-        now: &Situation,
         title: impl Into<String>,
         situation: Situation,
         values: &[(&str, String)],
     ) -> Option<Level> {
-        let snippet = snippet::lines(now, self.name, values)?;
+        let snippet = snippet::lines(&situation, self.name, values)?;
         Some(Level { title: title.into(), situation, snippet })
     }
 }
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/advise");
-        let helpers = ["mod", "search", "snippet"];
+        let helpers = ["constructor", "mod", "search", "snippet"];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))

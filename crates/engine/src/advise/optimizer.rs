@@ -28,9 +28,8 @@ fn level(now: &Situation, name: &'static str) -> Option<Level> {
     situation.plan.optimizer = name.into();
     let own = optimizers::find(name).map(|o| o.implementation(now.plan.optimizer_impl));
     situation.plan.optimizer_impl = own.unwrap_or_default();
-    let momentum = if name == "momentum" { "0.9" } else { "0.0" };
     let title = if name == "momentum" { "SGD with momentum" } else { "plain SGD" };
-    CHANGE.level(now, title, situation, &[("MOMENTUM", momentum.into())])
+    CHANGE.level(title, situation, &[])
 }
 
 /// Bytes of state for each of a thousand values.
@@ -38,17 +37,6 @@ fn state(name: &str) -> u64 {
     let parameter = optimizers::Parameter { shape: [40, 25].as_slice().into(), dtype: DType::Float32 };
     let how = optimizers::StepConfig::default();
     optimizers::find(name).map_or(0, |o| o.state(&parameter, &how).iter().map(|s| s.device_bytes().0).sum())
-}
-
-/// The class in `torch.optim` that goes by this name.
-pub(super) fn class(name: &str) -> &'static str {
-    match name {
-        "adamw" => "AdamW",
-        "adagrad" => "Adagrad",
-        "muon" => "Muon",
-        "sgd" | "momentum" | "nesterov" => "SGD",
-        _ => "Adam",
-    }
 }
 
 #[cfg(test)]
@@ -59,18 +47,5 @@ mod tests {
     fn lighter_is_lighter() {
         assert_eq!([state("adam"), state("momentum"), state("sgd")], [8_000, 4_000, 0]);
         assert!(crate::optimizers::find("adamw").is_some());
-    }
-
-    #[test]
-    fn every_fused_optimizer_has_its_class() {
-        use crate::OptimizerImpl;
-        for optimizer in optimizers::all().filter(|o| o.implementations().contains(&OptimizerImpl::Fused)) {
-            let source = optimizer.source();
-            if let Some(name) = source.strip_prefix("torch.optim.") {
-                // Muon's source goes on to say what it leaves to AdamW.
-                let name = name.split(' ').next();
-                assert_eq!(Some(class(optimizer.name())), name, "{}", optimizer.name());
-            }
-        }
     }
 }

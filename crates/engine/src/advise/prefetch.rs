@@ -19,5 +19,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     situation.life.prefetch = 0;
     let values = [("BATCH", now.batch.unwrap_or(1).to_string())];
     let title = "no batches waiting on the card";
-    CHANGE.level(now, title, situation, &values).into_iter().collect()
+    CHANGE.level(title, situation, &values).into_iter().collect()
 }

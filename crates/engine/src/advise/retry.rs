@@ -19,9 +19,9 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     let halves = (1..=12).map(|k| (batch.div_ceil(1 << k), 1 << k));
     let level = |(micro, pieces): (u64, u64)| {
         let situation = in_pieces(model, now, micro, pieces);
-        let values = [("BATCH", batch.to_string())];
+        let values = [("BATCH", batch.to_string()), ("PIECES", now.plan.accumulate.to_string())];
         let title = format!("a retry loop that ends at {micro}");
-        CHANGE.level(now, title, situation, &values)
+        CHANGE.level(title, situation, &values)
     };
     halves.take_while(|(_, pieces)| *pieces <= batch).filter_map(level).collect()
 }

@@ -24,7 +24,7 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
         let mut situation = now.clone();
         situation.binding = Axis::Sequence.bind(graph, &now.binding, n);
         let title = format!("sequences of {n}, not {length}");
-        CHANGE.level(now, title, situation, &[("LENGTH", n.to_string())])
+        CHANGE.level(title, situation, &[("LENGTH", n.to_string())])
     };
     [length / 4 * 3, length / 2].into_iter().filter_map(level).collect()
 }

@@ -25,7 +25,7 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
         let mut situation = now.clone();
         situation.binding = Axis::Image.bind(graph, &now.binding, n);
         let title = format!("images of {n}x{n}, not {side}x{side}");
-        CHANGE.level(now, title, situation, &[("SIDE", n.to_string())])
+        CHANGE.level(title, situation, &[("SIDE", n.to_string())])
     };
     sides.into_iter().filter(|n| *n >= step).filter_map(level).collect()
 }

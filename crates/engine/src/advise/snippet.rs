@@ -5,8 +5,8 @@
 //! `torch.OutOfMemoryError` 2.5, `torch.cuda.OutOfMemoryError` 1.13, `PYTORCH_ALLOC_CONF` 2.9, `expandable_segments` 2.1); TensorFlow's (logical
 //! devices and `mixed_precision` 2.4, `cuda_malloc_async` 2.5, Keras 3 as `keras` 2.16), Keras' (`gradient_accumulation_steps` 3.1).
 
-use super::Situation;
-use crate::Framework;
+use super::{Situation, constructor};
+use crate::{Framework, Plan};
 
 /// A release: major and minor.
 pub type Release = (u32, u32);
@@ -79,29 +79,31 @@ static FILES: &[Snippet] = files! {
 #[rustfmt::skip]
 const SAMPLES: &[(&str, &str)] = &[
     ("BATCH", "8"), ("DTYPE", "\"bfloat16\""), ("HEAD", "\"head\""), ("K", "2"), ("LENGTH", "12"), ("LIMIT", "4096"),
-    ("MICRO", "4"), ("MOMENTUM", "0.9"), ("OPTIMIZER", "Adam"), ("SIDE", "24"), ("SCALES", "False"),
+    ("MICRO", "4"), ("PIECES", "1"), ("SIDE", "24"), ("SCALES", "False"),
     ("AUTOCAST", "dtype=torch.bfloat16"),
 ];
 
 /// The lines for a change in a situation, where its release has what they need.
 pub(super) fn lines(now: &Situation, name: &str, values: &[(&str, String)]) -> Option<String> {
-    written(now.plan.framework, name, now.release, values)
+    written(&now.plan, name, now.release, values)
 }
 
-/// The same for a framework and a release; without one, the newest.
-fn written(
-    framework: Framework,
-    name: &str,
-    release: Option<Release>,
-    values: &[(&str, String)],
-) -> Option<String> {
+/// The same for a plan and a release; without one, the newest.
+fn written(plan: &Plan, name: &str, release: Option<Release>, values: &[(&str, String)]) -> Option<String> {
+    let framework = plan.framework;
     let mut of_name = FILES.iter().filter(|file| file.framework == framework && file.name == name);
     let file = of_name.rfind(|file| release.is_none_or(|release| release >= file.since))?;
     let mut text = file.text.trim_end().to_owned();
     let by_release = by_release(release.unwrap_or((u32::MAX, 0)));
     let by_release = by_release.iter().map(|(name, value)| (*name, (*value).to_owned()));
-    for (name, value) in values.iter().cloned().chain(by_release) {
+    let optimizer = constructor::values(plan, name, release);
+    for (name, value) in values.iter().cloned().chain(by_release).chain(optimizer) {
         text = text.replace(&format!("__{name}__"), &value);
+    }
+    // An optimizer without flags leaves its commas.
+    text = text.replace("(, ", "(").replace(", ,", ",").replace(", )", ")");
+    if framework == Framework::Pytorch && plan.clip_norm {
+        text = constructor::clipped(&text);
     }
     if framework == Framework::Tensorflow && release.is_some_and(|release| release < KERAS_3) {
         text = text.replace("tf.keras.", "keras.").replace("keras.", "tf.keras.");
@@ -126,7 +128,9 @@ pub fn examples(framework: Framework, release: Option<Release>) -> Vec<(&'static
     let values: Vec<(&str, String)> = SAMPLES.iter().map(|(name, value)| (*name, (*value).into())).collect();
     let mut names: Vec<&str> = FILES.iter().filter(|f| f.framework == framework).map(|f| f.name).collect();
     names.dedup();
-    names.into_iter().filter_map(|name| Some((name, written(framework, name, release, &values)?))).collect()
+    let plan =
+        Plan { framework, optimizer: "amsgrad".into(), clip_norm: true, accumulate: 2, ..Plan::default() };
+    names.into_iter().filter_map(|name| Some((name, written(&plan, name, release, &values)?))).collect()
 }
 
 #[cfg(test)]
@@ -135,7 +139,8 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_the_release() {
-        let lines = |framework, name, release| written(framework, name, release, &[]).unwrap();
+        let plan = |framework| Plan { framework, ..Plan::default() };
+        let lines = |framework, name, release| written(&plan(framework), name, release, &[]).unwrap();
         let retry = |release| lines(Framework::Pytorch, "retry", Some(release));
         assert!(retry((1, 9)).contains("except RuntimeError") && retry((2, 5)).contains("except torch.Out"));
         assert!(lines(Framework::Pytorch, "mixed-precision", Some((2, 2))).contains("torch.cuda.amp"));
@@ -144,7 +149,7 @@ mod tests {
         assert!(
             stale(Some((2, 10))).contains("\ntf.keras.backend") && stale(None).contains("\nkeras.backend")
         );
-        assert!(written(Framework::Tensorflow, "retry", Some((2, 10)), &[]).is_none());
+        assert!(written(&plan(Framework::Tensorflow), "retry", Some((2, 10)), &[]).is_none());
     }
 
     #[test]

@@ -22,5 +22,5 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
         1 => "let go of an earlier model".to_owned(),
         n => format!("let go of {n} earlier models"),
     };
-    CHANGE.level(now, title, situation, &[]).into_iter().collect()
+    CHANGE.level(title, situation, &[]).into_iter().collect()
 }

@@ -18,7 +18,7 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
         let mut situation = now.clone();
         situation.life.validation_batch = Some(n);
         let title = format!("a validation batch of {n}, not {batch}");
-        CHANGE.level(now, title, situation, &[("BATCH", n.to_string())])
+        CHANGE.level(title, situation, &[("BATCH", n.to_string())])
     };
     halves.filter_map(level).collect()
 }

@@ -1,3 +1,3 @@
-optimizer = keras.optimizers.Adam(gradient_accumulation_steps=__K__)
+optimizer = __OPTIMIZER__(__FLAGS__)
 model.compile(optimizer=optimizer, loss=loss)
 model.fit(x, y, batch_size=__MICRO__)

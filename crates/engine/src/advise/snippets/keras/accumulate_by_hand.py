@@ -1,5 +1,5 @@
 # This Keras has no gradient_accumulation_steps, so the loop is written out.
-optimizer = keras.optimizers.Adam()
+optimizer = __OPTIMIZER__(__FLAGS__)
 sums = [tf.Variable(tf.zeros_like(v), trainable=False) for v in model.trainable_variables]
 compare = keras.losses.get(loss)
 batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(__MICRO__, drop_remainder=True)

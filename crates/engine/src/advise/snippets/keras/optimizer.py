@@ -1,1 +1,1 @@
-model.compile(optimizer=keras.optimizers.SGD(learning_rate=0.1, momentum=__MOMENTUM__), loss=loss)
+model.compile(optimizer=__OPTIMIZER__(learning_rate=0.1, __FLAGS__), loss=loss)

@@ -1,5 +1,5 @@
 # An epoch that runs out of memory begins anew with half the micro-batch and the same effective batch.
-pieces, micro = 1, __BATCH__
+pieces, micro = __PIECES__, __BATCH__
 weights = model.get_weights()
 for epoch in range(epochs):
     while True:
@@ -15,6 +15,6 @@ for epoch in range(epochs):
         # Outside of `except`, whose traceback keeps tensors alive. The optimizer begins anew.
         pieces, micro = pieces * 2, micro // 2
         model.set_weights(weights)
-        optimizer = keras.optimizers.Adam(gradient_accumulation_steps=pieces)
+        optimizer = __OPTIMIZER__(__FLAGS__, gradient_accumulation_steps=pieces)
         model.compile(optimizer=optimizer, loss=loss)
     weights = model.get_weights()

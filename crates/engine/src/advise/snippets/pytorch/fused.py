@@ -1,1 +1,1 @@
-optimizer = torch.optim.__OPTIMIZER__(model.parameters(), lr=1e-3, fused=True)
+optimizer = __OPTIMIZER__(__PARAMETERS__, lr=1e-3, __FLAGS__, fused=True)

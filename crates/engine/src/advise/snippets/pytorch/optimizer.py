@@ -1,1 +1,1 @@
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=__MOMENTUM__)
+optimizer = __OPTIMIZER__(model.parameters(), lr=0.1, __FLAGS__)

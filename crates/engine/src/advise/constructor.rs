@@ -1,0 +1,136 @@
+//! How the plan's optimizer is written in Python, so that lines of advice replace it by none but itself.
+//!
+//! Sources: torch/optim, 2.15; keras/src/optimizers, 3.15: where both have an optimizer they call it and its options alike.
+
+use super::snippet::{KERAS_3, Release};
+use crate::{Framework, Plan, optimizers};
+
+/// memfit's name, the class, and the options that make it this optimizer.
+const CLASSES: &[(&str, &str, &str)] = &[
+    ("adadelta", "Adadelta", ""),
+    ("adafactor", "Adafactor", ""),
+    ("adagrad", "Adagrad", ""),
+    ("adam", "Adam", ""),
+    ("adamax", "Adamax", ""),
+    ("adamw", "AdamW", ""),
+    ("amsgrad", "Adam", "amsgrad=True"),
+    ("ftrl", "Ftrl", ""),
+    ("lamb", "Lamb", ""),
+    ("lion", "Lion", ""),
+    ("momentum", "SGD", "momentum=0.9"),
+    ("muon", "Muon", ""),
+    ("nadam", "Nadam", ""),
+    ("nesterov", "SGD", "momentum=0.9, nesterov=True"),
+    ("rmsprop", "RMSprop", ""),
+    ("rmsprop-centered", "RMSprop", "centered=True"),
+    ("rmsprop-momentum", "RMSprop", "momentum=0.9"),
+    ("sgd", "SGD", ""),
+];
+
+/// What stands for the optimizer in the lines of a change: its class, the parameters that it takes, and its flags.
+pub(super) fn values(plan: &Plan, change: &str, release: Option<Release>) -> [(&'static str, String); 3] {
+    let name = optimizers::find(&plan.optimizer).map_or(&*plan.optimizer, |o| o.name());
+    let found = CLASSES.iter().find(|(known, ..)| *known == name);
+    let (keras, muon) = (plan.framework == Framework::Tensorflow, name == "muon");
+    let class = match found {
+        // Of what Keras has not, the user's own class is known to the user alone.
+        None => "type(optimizer)".into(),
+        Some((_, class, _)) if keras => format!("keras.optimizers.{class}"),
+        // Muon takes matrices alone and has one implementation; AdamW beside it takes the rest.
+        Some(_) if muon => "torch.optim.AdamW".into(),
+        Some((_, class, _)) => format!("torch.optim.{class}"),
+    };
+    let rest = if muon { "[p for p in model.parameters() if p.ndim != 2]" } else { "model.parameters()" };
+    let steps = keras && plan.accumulate > 1 && release.is_none_or(|release| release >= KERAS_3);
+    let flags = [
+        found.map(|(.., options)| (*options).to_owned()),
+        plan.weight_decay.then(|| "weight_decay=0.01".into()),
+        (keras && plan.clip_norm).then(|| "global_clipnorm=1.0".into()),
+        (keras && plan.ema).then(|| "use_ema=True".into()),
+        // The retry loop has a number of its own.
+        (steps && change != "retry").then(|| format!("gradient_accumulation_steps={}", plan.accumulate)),
+    ];
+    let flags: Vec<String> = flags.into_iter().flatten().filter(|flag| !flag.is_empty()).collect();
+    [("OPTIMIZER", class), ("PARAMETERS", rest.into()), ("FLAGS", flags.join(", "))]
+}
+
+/// PyTorch's loop clips gradients itself, before the optimizer's step and on gradients that no scaler scaled.
+pub(super) fn clipped(text: &str) -> String {
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let step = line.trim_start();
+        let indent = &line[..line.len() - step.len()];
+        if step == "scaler.step(optimizer)" {
+            lines.push(format!("{indent}scaler.unscale_(optimizer)"));
+        }
+        if ["scaler.step(optimizer)", "optimizer.step()"].contains(&step) {
+            lines.push(format!("{indent}torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"));
+        }
+        lines.push(line.into());
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OptimizerImpl;
+
+    fn written(plan: &Plan, change: &str) -> String {
+        let [(_, class), (_, parameters), (_, flags)] = values(plan, change, None);
+        format!("{class}({parameters}; {flags})")
+    }
+
+    #[test]
+    fn every_fused_optimizer_has_its_class() {
+        let fused = |o: &&dyn optimizers::Optimizer| o.implementations().contains(&OptimizerImpl::Fused);
+        for optimizer in optimizers::all().filter(fused).filter(|o| o.source().starts_with("torch.")) {
+            let plan = Plan { optimizer: optimizer.name().into(), ..Plan::default() };
+            // Muon's source ends with AdamW, the one of its two that is fused.
+            let class = match optimizer.name() {
+                "muon" => "torch.optim.AdamW",
+                _ => optimizer.source(),
+            };
+            assert!(
+                written(&plan, "fused-optimizer").starts_with(&format!("{class}(")),
+                "{}",
+                optimizer.name()
+            );
+        }
+        assert!(CLASSES.iter().all(|(name, ..)| optimizers::find(name).is_some_and(|o| o.name() == *name)));
+    }
+
+    #[test]
+    fn the_plans_optimizer_keeps_its_flags() {
+        let plan = |framework, optimizer: &str| Plan {
+            framework,
+            optimizer: optimizer.into(),
+            clip_norm: true,
+            weight_decay: true,
+            accumulate: 4,
+            ..Plan::default()
+        };
+        assert_eq!(
+            written(&plan(Framework::Tensorflow, "nesterov"), "accumulate"),
+            "keras.optimizers.SGD(model.parameters(); momentum=0.9, nesterov=True, weight_decay=0.01, \
+             global_clipnorm=1.0, gradient_accumulation_steps=4)"
+        );
+        assert!(!written(&plan(Framework::Tensorflow, "adam"), "retry").contains("accumulation"));
+        assert!(written(&plan(Framework::Tensorflow, "rprop"), "retry").starts_with("type(optimizer)("));
+        assert_eq!(
+            written(&plan(Framework::Pytorch, "momentum"), "fused-optimizer"),
+            "torch.optim.SGD(model.parameters(); momentum=0.9, weight_decay=0.01)"
+        );
+    }
+
+    #[test]
+    fn gradients_are_clipped_before_a_step() {
+        let loop_ = clipped("for x in y:\n    scaler.step(optimizer)\noptimizer.step()");
+        assert_eq!(
+            loop_,
+            "for x in y:\n    scaler.unscale_(optimizer)\n    \
+             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    scaler.step(optimizer)\n\
+             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()"
+        );
+    }
+}
