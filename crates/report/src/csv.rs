@@ -29,8 +29,8 @@ pub fn estimate(e: &Estimate) -> String {
         let shape = |dims: &Dims| dims.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
         let shapes: Vec<String> = row.output_shapes.iter().map(shape).collect();
         record(&[
-            row.name.to_string(),
-            row.op.to_string(),
+            cell(&row.name),
+            cell(&row.op),
             shapes.join(" "),
             row.parameters.to_string(),
             row.parameter_bytes.0.to_string(),
@@ -45,8 +45,25 @@ pub fn estimate(e: &Estimate) -> String {
     String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
 }
 
+/// A name as a cell: no control characters, and an apostrophe before what a spreadsheet would take for a formula (OWASP, CSV Injection).
+/// Names come from files.
+fn cell(name: &str) -> String {
+    let formula = name.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']);
+    let mark = if formula { "'" } else { "" };
+    mark.chars().chain(name.chars().map(crate::markdown::printed)).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_name_is_no_formula_and_has_no_commands() {
+        let mut e = crate::sample::estimate();
+        e.layers[0].name = "=cmd|' /C calc'!A0".into();
+        e.layers[0].op = "a\u{1b}[31m\nb".into();
+        let text = super::estimate(&e);
+        assert!(text.lines().nth(1).unwrap().starts_with("'=cmd|' /C calc'!A0,a [31m b,"), "{text}");
+    }
+
     #[test]
     fn rows_re_add_to_the_peak() {
         let e = crate::sample::estimate();

@@ -33,7 +33,7 @@ pub(crate) fn headline(e: &Estimate) -> String {
         e.peak.device_high,
         e.peak.allocated,
         e.peak.phase.name(),
-        e.peak.layer.replace('`', "'"),
+        code(&e.peak.layer),
     );
     if let Some(fit) = &e.fit {
         let size = if fit.verdict == Verdict::DoesNotFit { "missing" } else { "left" };
@@ -103,6 +103,17 @@ fn list(out: &mut String, title: &str, items: &[String]) {
     out.push_str("\n</details>\n\n");
 }
 
+/// The same inside of a code span, where nothing is markup but what ends it: its mark, and an empty line.
+fn code(text: &str) -> String {
+    text.chars().map(|c| if c == '`' { '\'' } else { printed(c) }).collect()
+}
+
+/// A character as a document may have it: no line of its own, no command to a terminal, and no turn of the reading direction.
+pub(crate) fn printed(c: char) -> char {
+    let turns = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if c.is_control() || turns { ' ' } else { c }
+}
+
 /// Names come from files: what Markdown or HTML would read as markup is taken literally.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -115,8 +126,7 @@ pub fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
+            c => out.push(printed(c)),
         }
     }
     out
@@ -135,5 +145,13 @@ mod tests {
         assert!(text.starts_with("# &lt;b&gt;\\|\\*x\\*\n"));
         assert!(text.contains(&format!("**{}**", e.peak.device)));
         assert_eq!(text, estimate(&e, &from));
+    }
+
+    #[test]
+    fn a_layers_name_stays_inside_of_its_code_span() {
+        let mut e = crate::sample::estimate();
+        e.peak.layer = "a`<img>`\n\n# b\u{1b}[31m\u{202e}".into();
+        let text = headline(&e);
+        assert!(text.ends_with("at `a'<img>'  # b [31m `."), "{text}");
     }
 }
