@@ -2,6 +2,7 @@
 
 use crate::args::{ModelArgs, SizeArgs};
 use crate::failure::Failure;
+use crate::spool::{self, Spooled};
 use memfit_engine::{self as engine, Usual};
 use memfit_graph::{Binding, Graph, Problem};
 use memfit_keras::Options;
@@ -135,18 +136,24 @@ fn standard_input(options: &Options) -> io::Result<Imported> {
 
 #[cfg(not(unix))]
 fn standard_input(options: &Options) -> io::Result<Imported> {
-    import_whole(io::stdin().lock(), options)
+    import_stream(io::stdin().lock(), options)
 }
 
-/// Imports an open file. A pipe has no length to seek in, so it is read as a whole.
+/// Imports an open file. A pipe has no length to seek in.
 fn import(file: File, options: &Options) -> io::Result<Imported> {
-    if file.metadata()?.is_file() { import_from(file, options) } else { import_whole(file, options) }
+    if file.metadata()?.is_file() { import_from(file, options) } else { import_stream(file, options) }
 }
 
-fn import_whole(mut reader: impl Read, options: &Options) -> io::Result<Imported> {
-    let mut bytes = Vec::new();
-    reader.read_to_end(&mut bytes)?;
-    import_from(Cursor::new(bytes), options)
+/// Imports what cannot be sought in. What does not begin as a model is refused before the rest, which may have no end, is read.
+fn import_stream(reader: impl Read, options: &Options) -> io::Result<Imported> {
+    match spool::spool(reader, |head| memfit_keras::is_keras(head) || memfit_onnx::begins_as_model(head))? {
+        Spooled::File(file) => import_from(file, options),
+        Spooled::Whole(bytes) => import_from(Cursor::new(bytes), options),
+        // The importer knows what it may be instead.
+        Spooled::Refused(head) => Ok(import_from(Cursor::new(head), options)?.and_then(|_| {
+            Err(vec![Problem::new("file", "expected an .onnx file or a Keras model, found something else")])
+        })),
+    }
 }
 
 /// Tells the format by how the stream begins.

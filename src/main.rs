@@ -10,6 +10,7 @@ mod host;
 mod load;
 mod output;
 mod progress;
+mod spool;
 mod step;
 mod table;
 mod threads;

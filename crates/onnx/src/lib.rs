@@ -47,6 +47,18 @@ pub struct Model {
     pub structure: Vec<Range<u64>>,
 }
 
+/// Whether a stream may be a model by how it begins: with the key of one of `ModelProto`'s fields (onnx/onnx.proto), which writers give in
+/// their order.
+pub fn begins_as_model(head: &[u8]) -> bool {
+    let fields = [0x08, 0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42, 0x72];
+    match head {
+        // Training, functions and the configuration have keys of two bytes.
+        [0xa2 | 0xca | 0xd2, 0x01, ..] => true,
+        [first, ..] => fields.contains(first) && sniff::not_a_model(head).is_none(),
+        [] => false,
+    }
+}
+
 /// Imports a model from memory.
 ///
 /// # Errors

@@ -39,13 +39,13 @@ fn root(path: &Path) -> PathBuf {
     if root.as_os_str().is_empty() { ".".into() } else { root }
 }
 
-/// The models below a folder.
+/// The models below a folder: regular files alone, since a named pipe would be waited for.
 fn models(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.is_dir() && !path.is_symlink() {
             models(&path, found);
-        } else if is_model(&path) {
+        } else if path.is_file() && is_model(&path) {
             found.push(path);
         }
     }
