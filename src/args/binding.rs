@@ -2,7 +2,7 @@
 
 use super::typed::{self, Given, Input, InputValue};
 use clap::Args;
-use memfit_graph::{Binding, DType, Dim, Graph, Num, Problem, Shape, Type, Value};
+use memfit_graph::{Binding, DType, Dim, Graph, Num, Problem, Shape, Type, Value, batch_symbol};
 use memfit_keras::{Custom, Options};
 use std::path::{Path, PathBuf};
 
@@ -70,7 +70,9 @@ impl SizeArgs {
         let mut binding = Binding { batch: self.batch_size, ..Binding::default() };
         let mut problems = Vec::new();
         for (name, n) in &self.set {
-            binding.symbols.insert(name.clone(), *n);
+            if let Some(before) = binding.symbols.insert(name.clone(), *n).filter(|before| before != n) {
+                problems.push(contradiction(&format!("--set {name}={before}"), &format!("--set {name}={n}")));
+            }
             problems.extend(unknown_symbol(graph, name));
         }
         for input in &self.input {
@@ -78,6 +80,7 @@ impl SizeArgs {
                 problems.push(problem);
             }
         }
+        problems.extend(contradictions(graph, &binding));
         for given in &self.value {
             match value(graph, &binding, given) {
                 Ok(value) => {
@@ -89,6 +92,47 @@ impl SizeArgs {
         }
         if problems.is_empty() { Ok(binding) } else { Err(problems) }
     }
+}
+
+fn contradiction(one: &str, other: &str) -> Problem {
+    Problem::new(one, format!("it says another size than {other}")).hint("leave one of them out")
+}
+
+/// Where the batch size, named sizes and whole shapes say different sizes of the same axis, and a batch without samples.
+fn contradictions(graph: &Graph, binding: &Binding) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let batch = batch_symbol(graph);
+    let sized = |name: &str| {
+        let set = binding.symbols.get(name).map(|n| (*n, format!("--set {name}={n}")));
+        let is_batch = batch.as_deref() == Some(name);
+        set.or_else(|| binding.batch.filter(|_| is_batch).map(|n| (n, format!("-b {n}"))))
+    };
+    if let (Some(n), Some(name)) = (binding.batch, &batch)
+        && let Some((_, set)) = sized(name).filter(|(other, _)| *other != n)
+    {
+        problems.push(contradiction(&format!("-b {n}"), &set));
+    }
+    for (at, tensor) in graph.inputs.iter().map(|id| graph.tensor(*id)).enumerate() {
+        let Some(given) = binding.shapes.get(&*tensor.name) else { continue };
+        let dims: Vec<String> = given.iter().map(u64::to_string).collect();
+        let flag = format!("--input {}:{}", tensor.name, dims.join("x"));
+        let declared = tensor.declared.shape().map_or(&[][..], |shape| shape.dims());
+        for (axis, (dim, n)) in declared.iter().zip(given).enumerate() {
+            let name = dim.symbols().next().filter(|name| *dim == Dim::symbol(name));
+            // In a file without open sizes -b replaces the first of each input; of others than the first it is not sure to be the batch.
+            let fixed_batch = batch.is_none() && at == 0 && axis == 0;
+            let said = match name {
+                Some(name) => sized(name),
+                None => binding.batch.filter(|_| fixed_batch).map(|n| (n, format!("-b {n}"))),
+            };
+            if let Some((_, other)) = said.filter(|(size, _)| size != n) {
+                problems.push(contradiction(&flag, &other));
+            } else if *n == 0 && (fixed_batch || name.is_some() && name == batch.as_deref()) {
+                problems.push(Problem::new(&flag, "expected a batch of at least one sample, found 0"));
+            }
+        }
+    }
+    problems
 }
 
 /// Gives an input its shape, or its whole type where it is no dense tensor. Names are checked by inference.
@@ -264,6 +308,23 @@ mod tests {
         for wrong in ["parts:4x3", "parts:absent", "ids:[4x3]", "ids:absent"] {
             assert!(bind(&["--input", wrong]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn sizes_that_contradict_each_other_are_named() {
+        for (flags, one, other) in [
+            (&["-b", "8", "--set", "batch=16"][..], "-b 8", "--set batch=16"),
+            (&["-b", "8", "--input", "ids:4x128"], "--input ids:4x128", "-b 8"),
+            (&["--set", "batch=4", "--set", "batch=5"], "--set batch=4", "--set batch=5"),
+            (&["--set", "seq=4", "--input", "ids:2x3"], "--input ids:2x3", "--set seq=4"),
+            (&["--input", "ids:0x128"], "--input ids:0x128", "found 0"),
+        ] {
+            let problems = bind(flags).unwrap_err();
+            let text = problems[0].to_string();
+            assert!(problems.len() == 1 && text.contains(one) && text.contains(other), "{text}");
+        }
+        let alike = ["-b", "8", "--set", "batch=8", "--set", "seq=0", "--input", "ids:8x0"];
+        assert_eq!(bind(&alike).unwrap().batch, Some(8));
     }
 
     #[test]

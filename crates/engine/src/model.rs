@@ -132,6 +132,9 @@ impl Model {
         let plan = &self.under_policy(plan);
         let mut warnings: Vec<String> =
             self.prepared(plan).report.findings.iter().map(|f| f.message.clone()).collect();
+        let named = |glob: &String| self.source.tensors.iter().any(|t| crate::glob_matches(glob, &t.name));
+        let nothing = plan.freeze.iter().filter(|glob| !named(glob));
+        warnings.extend(nothing.map(|glob| format!("--freeze {glob} matches no parameter")));
         if ![Precision::Fp32, plan.precision].contains(&asked) {
             warnings.push("the layers in the file have a mixed dtype policy of their own, which stands before --precision".into());
         }
