@@ -49,3 +49,40 @@ fn what_is_noticed_of_the_file_is_told_by_every_command() {
     assert!(told[0].as_str().unwrap().contains("batch norm"), "{told}");
     assert_eq!((&warnings("fit"), &warnings("advise")), (&told, &told));
 }
+
+#[test]
+fn a_process_fits_only_with_all_that_it_holds() {
+    let args = ["estimate", RESNET, "-b", "8", "--gpu", "4GiB", "--format", "json"];
+    for more in
+        [["--stale-models", "100"], ["--prefetch-to-device", "100000"], ["--predict-batches", "1000000"]]
+    {
+        for framework in ["pytorch", "tensorflow"] {
+            let run = memfit(&[&args[..], &more, &["--framework", framework]].concat());
+            assert_eq!(
+                (run.code, &*run.json()["fit"]["verdict"]),
+                (1, &"does-not-fit".into()),
+                "{more:?} {framework}"
+            );
+        }
+    }
+}
+
+#[test]
+fn code_keeps_the_optimizer_and_its_flags() {
+    let code = |args: &[&str]| {
+        let run = memfit(&[&["advise", RESNET, "--gpu", "2GiB", "-b", "128", "--code"], args].concat());
+        assert!(run.code < 2, "{}", run.err);
+        run.out
+    };
+    let keras = code(&["--framework", "tensorflow", "--optimizer", "momentum", "--global-clipnorm", "1"]);
+    assert!(
+        keras
+            .contains("keras.optimizers.SGD(momentum=0.9, global_clipnorm=1.0, gradient_accumulation_steps=")
+    );
+    assert!(!keras.contains("Adam"), "{keras}");
+    let torch = code(&["--optimizer", "rmsprop", "--global-clipnorm", "1"]);
+    assert!(
+        torch.contains("clip_grad_norm_(model.parameters(), 1.0)") && !torch.contains("Adam("),
+        "{torch}"
+    );
+}

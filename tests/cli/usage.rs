@@ -118,6 +118,23 @@ fn a_file_behind_standard_input_is_as_good_as_its_name() {
 }
 
 #[test]
+fn a_stream_without_an_end_is_refused_by_its_beginning() {
+    let noise = vec![0; 1 << 20];
+    for input in [&noise[..], &[b'x'; 4096]] {
+        fails(&memfit_with_input(&["estimate", "-"], input), &["standard input", "expected an"]);
+    }
+    // More than the beginning of a model goes to a file, and is as good as one.
+    let mut builder = Builder::conv();
+    for i in 0..300 {
+        builder.node("Relu", &format!("/Relu_{i}"), &["y"], &format!("made_{i}"));
+    }
+    let model = builder.bytes();
+    let run = memfit_with_input(&["inspect", "-", "-b", "2"], &model);
+    assert!(run.code == 0 && run.out.contains("made_299"), "{}", run.err);
+    fails(&memfit(&["diff", "-", "-", "-b", "2"]), &["standard input", "only one"]);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let mut builder = Builder::conv();
     // More than a pipe holds, so that the program is still writing when its reader is gone.
