@@ -146,13 +146,11 @@ fn import(file: File, options: &Options) -> io::Result<Imported> {
 
 /// Imports what cannot be sought in. What does not begin as a model is refused before the rest, which may have no end, is read.
 fn import_stream(reader: impl Read, options: &Options) -> io::Result<Imported> {
-    match spool::spool(reader, |head| memfit_keras::is_keras(head) || memfit_onnx::begins_as_model(head))? {
+    let refusal = |head: &[u8]| if memfit_keras::is_keras(head) { None } else { memfit_onnx::refusal(head) };
+    match spool::spool(reader, refusal)? {
         Spooled::File(file) => import_from(file, options),
         Spooled::Whole(bytes) => import_from(Cursor::new(bytes), options),
-        // The importer knows what it may be instead.
-        Spooled::Refused(head) => Ok(import_from(Cursor::new(head), options)?.and_then(|_| {
-            Err(vec![Problem::new("file", "expected an .onnx file or a Keras model, found something else")])
-        })),
+        Spooled::Refused(problem) => Ok(Err(vec![problem])),
     }
 }
 

@@ -15,28 +15,32 @@ const MOST: u64 = 16 << 30;
 
 /// What became of a stream.
 #[derive(Debug)]
-pub(crate) enum Spooled {
+pub(crate) enum Spooled<E> {
     /// It is in this file, which is at its beginning.
     File(File),
     /// It was so short that it is here.
     Whole(Vec<u8>),
-    /// It begins with this, which is no model.
-    Refused(Vec<u8>),
+    /// Its beginning is no model's.
+    Refused(E),
 }
 
-/// Reads a stream whose beginning is `accepted`.
-pub(crate) fn spool(reader: impl Read, accepted: impl Fn(&[u8]) -> bool) -> io::Result<Spooled> {
-    up_to(MOST, reader, accepted)
+/// Reads a stream unless there is a `refusal` of its beginning.
+pub(crate) fn spool<E>(reader: impl Read, refusal: impl Fn(&[u8]) -> Option<E>) -> io::Result<Spooled<E>> {
+    up_to(MOST, reader, refusal)
 }
 
-fn up_to(most: u64, mut reader: impl Read, accepted: impl Fn(&[u8]) -> bool) -> io::Result<Spooled> {
+fn up_to<E>(
+    most: u64,
+    mut reader: impl Read,
+    refusal: impl Fn(&[u8]) -> Option<E>,
+) -> io::Result<Spooled<E>> {
     let mut head = Vec::new();
     reader.by_ref().take(HEAD).read_to_end(&mut head)?;
     if (head.len() as u64) < HEAD {
         return Ok(Spooled::Whole(head));
     }
-    if !accepted(&head) {
-        return Ok(Spooled::Refused(head));
+    if let Some(refused) = refusal(&head) {
+        return Ok(Spooled::Refused(refused));
     }
     let mut file = tempfile::tempfile()?;
     file.write_all(&head)?;
@@ -57,19 +61,19 @@ mod tests {
 
     #[test]
     fn an_endless_stream_ends_at_its_beginning_or_at_the_limit() {
-        let Spooled::Refused(head) = spool(io::repeat(0), |head| head[0] != 0).unwrap() else { panic!() };
-        assert_eq!(head.len() as u64, HEAD);
-        let error = up_to(1 << 20, io::repeat(8), |head| head[0] == 8).unwrap_err().to_string();
+        let length = |head: &[u8]| Some(head.len() as u64);
+        assert!(matches!(spool(io::repeat(0), length), Ok(Spooled::Refused(HEAD))));
+        let error = up_to(1 << 20, io::repeat(8), |_| None::<()>).unwrap_err().to_string();
         assert!(error.contains("1.0 MiB"), "{error}");
     }
 
     #[test]
     fn a_stream_is_all_in_its_file() {
         let bytes: Vec<u8> = (0..100_000_u32).map(|n| n.to_le_bytes()[0]).collect();
-        let Spooled::File(mut file) = spool(&*bytes, |_| true).unwrap() else { panic!() };
+        let Spooled::File(mut file) = spool(&*bytes, |_| None::<()>).unwrap() else { panic!() };
         let mut read = Vec::new();
         file.read_to_end(&mut read).unwrap();
         assert_eq!(read, bytes);
-        assert!(matches!(spool(&b"{}"[..], |_| false), Ok(Spooled::Whole(short)) if short == b"{}"));
+        assert!(matches!(spool(&b"{}"[..], |_| Some(())), Ok(Spooled::Whole(short)) if short == b"{}"));
     }
 }

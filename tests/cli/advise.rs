@@ -58,11 +58,8 @@ fn a_process_fits_only_with_all_that_it_holds() {
     {
         for framework in ["pytorch", "tensorflow"] {
             let run = memfit(&[&args[..], &more, &["--framework", framework]].concat());
-            assert_eq!(
-                (run.code, &*run.json()["fit"]["verdict"]),
-                (1, &"does-not-fit".into()),
-                "{more:?} {framework}"
-            );
+            let verdict = &run.json()["fit"]["verdict"];
+            assert_eq!((run.code, verdict), (1, &"does-not-fit".into()), "{more:?} {framework}");
         }
     }
 }
@@ -85,4 +82,14 @@ fn code_keeps_the_optimizer_and_its_flags() {
         torch.contains("clip_grad_norm_(model.parameters(), 1.0)") && !torch.contains("Adam("),
         "{torch}"
     );
+}
+
+#[test]
+fn smaller_images_keep_their_channels() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/keras/mixed_per_layer.keras");
+    let json = memfit(&["advise", model, "--gpu", "2GiB", "-b", "64", "--format", "json"]).json();
+    let changes = json["changes"].as_array().unwrap();
+    let smaller = changes.iter().find(|change| change["name"] == "smaller-images").unwrap();
+    let shape = smaller["plan"]["input"].as_object().unwrap().values().next().unwrap();
+    assert_eq!((&shape[0], &shape[3], &shape[1]), (&64.into(), &3.into(), &shape[2]), "{shape}");
 }

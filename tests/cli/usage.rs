@@ -121,7 +121,7 @@ fn a_file_behind_standard_input_is_as_good_as_its_name() {
 fn a_stream_without_an_end_is_refused_by_its_beginning() {
     let noise = vec![0; 1 << 20];
     for input in [&noise[..], &[b'x'; 4096]] {
-        fails(&memfit_with_input(&["estimate", "-"], input), &["standard input", "expected an"]);
+        fails(&memfit_with_input(&["estimate", "-"], input), &["standard input", "expected an ONNX model"]);
     }
     // More than the beginning of a model goes to a file, and is as good as one.
     let mut builder = Builder::conv();

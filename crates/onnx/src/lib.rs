@@ -47,16 +47,23 @@ pub struct Model {
     pub structure: Vec<Range<u64>>,
 }
 
-/// Whether a stream may be a model by how it begins: with the key of one of `ModelProto`'s fields (onnx/onnx.proto), which writers give in
-/// their order.
-pub fn begins_as_model(head: &[u8]) -> bool {
-    let fields = [0x08, 0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42, 0x72];
-    match head {
+/// Why what begins like this is no model, told before the rest of a stream is read. A model begins with the key of one of `ModelProto`'s
+/// fields (onnx/onnx.proto).
+pub fn refusal(head: &[u8]) -> Option<Problem> {
+    let is_key = match head {
         // Training, functions and the configuration have keys of two bytes.
         [0xa2 | 0xca | 0xd2, 0x01, ..] => true,
-        [first, ..] => fields.contains(first) && sniff::not_a_model(head).is_none(),
+        [first, ..] => [0x08, 0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42, 0x72].contains(first),
         [] => false,
-    }
+    };
+    let other = || Problem::new("file", "expected an ONNX model, found something else");
+    sniffed(head).or_else(|| (!is_key).then(other))
+}
+
+/// What else it is that begins like this, where that is known.
+fn sniffed(head: &[u8]) -> Option<Problem> {
+    let (what, hint) = sniff::not_a_model(head)?;
+    Some(Problem::new("file", format!("expected an ONNX model, found {what}")).hint(hint))
 }
 
 /// Imports a model from memory.
@@ -74,8 +81,8 @@ pub fn import(bytes: &[u8]) -> Result<Model, Vec<Problem>> {
 pub fn import_from<R: Read + Seek>(mut reader: R) -> Result<Model, Vec<Problem>> {
     let mut source = wire::Source::new(&mut reader).map_err(|fault| vec![fault.problem()])?;
     let head = source.take(source.len().min(1024)).map_err(|fault| vec![fault.problem()])?;
-    if let Some((what, hint)) = sniff::not_a_model(&head) {
-        return Err(vec![Problem::new("file", format!("expected an ONNX model, found {what}")).hint(hint)]);
+    if let Some(problem) = sniffed(&head) {
+        return Err(vec![problem]);
     }
     source.go(0).map_err(|fault| vec![fault.problem()])?;
     source.forget();
