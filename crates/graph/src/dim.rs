@@ -6,7 +6,14 @@
 //! equal. An unknown may carry an upper bound: a data-dependent dim (`NonZero`) is never larger than its input.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+
+/// A sum of sums would double its name with each step.
+const LONGEST_NAME: usize = 256;
+
+/// Of two each, a size of 2^64.
+const MOST_FACTORS: usize = 64;
 
 /// A dimension: how many elements along one axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +69,17 @@ impl Dim {
         }
     }
 
+    /// An unknown that is named after the expression that gives it; a long one is cut, and told from others by its hash.
+    pub fn expression(text: &str, upper: Option<u64>) -> Dim {
+        if text.len() <= LONGEST_NAME {
+            return Dim::unknown(text, upper);
+        }
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let start: String = text.chars().take(LONGEST_NAME / 4).collect();
+        Dim::unknown(&format!("{start}…#{:016x}", hasher.finish()), upper)
+    }
+
     fn parts(&self) -> (u64, &[Unknown]) {
         match self {
             Dim::Known(n) => (*n, &[]),
@@ -77,9 +95,12 @@ impl Dim {
         }
     }
 
-    /// The product; `None` on overflow.
+    /// The product; `None` on overflow, and where it has more factors than any size could.
     pub fn mul(&self, other: &Dim) -> Option<Dim> {
         let ((a, x), (b, y)) = (self.parts(), other.parts());
+        if x.len() + y.len() > MOST_FACTORS {
+            return None;
+        }
         let mut factors = [x, y].concat();
         factors.sort();
         Some(Dim::from_parts(a.checked_mul(b)?, factors))
@@ -106,7 +127,7 @@ impl Dim {
             (Dim::Known(a), Dim::Known(b)) => Some(Dim::Known(a / b)),
             _ => Some(self.div_exact(other).unwrap_or_else(|| {
                 let upper = self.upper().map(|u| u / other.known().unwrap_or(1));
-                Dim::unknown(&format!("floor({self}/{other})"), upper)
+                Dim::expression(&format!("floor({self}/{other})"), upper)
             })),
         }
     }
@@ -123,7 +144,7 @@ impl Dim {
             (a, b) => {
                 let upper = a.upper().zip(b.upper()).and_then(|(a, b)| a.checked_add(b));
                 let (a, b) = if a.known().is_some() { (b, a) } else { (a, b) };
-                Some(Dim::unknown(&format!("({a} + {b})"), upper))
+                Some(Dim::expression(&format!("({a} + {b})"), upper))
             }
         }
     }
@@ -136,7 +157,7 @@ impl Dim {
             d => {
                 let sign = if offset < 0 { '-' } else { '+' };
                 let upper = d.upper().map(|u| u.saturating_add_signed(offset));
-                Dim::unknown(&format!("({d} {sign} {})", offset.unsigned_abs()), upper)
+                Dim::expression(&format!("({d} {sign} {})", offset.unsigned_abs()), upper)
             }
         }
     }
@@ -150,7 +171,7 @@ impl Dim {
         }
         match other {
             Dim::Known(n) => i64::try_from(*n).ok().map(|n| self.offset(-n)),
-            _ => Some(Dim::unknown(&format!("({self} - {other})"), self.upper())),
+            _ => Some(Dim::expression(&format!("({self} - {other})"), self.upper())),
         }
     }
 
@@ -210,6 +231,22 @@ mod tests {
         assert_eq!(flat.div_exact(&Dim::Known(5)), None);
         assert_eq!(batch.mul(&Dim::Known(0)), Some(Dim::Known(0)));
         assert_eq!(Dim::Known(u64::MAX).mul(&Dim::Known(2)), None);
+    }
+
+    #[test]
+    fn names_of_long_expressions_do_not_grow() {
+        let doubled = |from: &str| {
+            let mut dim = Dim::symbol(from);
+            for _ in 0..60 {
+                dim = dim.add(&dim.offset(1)).unwrap();
+            }
+            dim
+        };
+        assert!(doubled("h").to_string().len() < 2 * LONGEST_NAME);
+        assert_eq!(doubled("h"), doubled("h"));
+        assert_ne!(doubled("h"), doubled("w"));
+        let squares = (0..60).try_fold(Dim::symbol("h"), |dim, _| dim.mul(&dim));
+        assert_eq!(squares, None);
     }
 
     #[test]

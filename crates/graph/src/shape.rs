@@ -101,7 +101,7 @@ fn broadcast_dim(a: &Dim, b: &Dim) -> Option<Dim> {
         (Dim::Known(n), _) | (_, Dim::Known(n)) => Some(Dim::Known(*n)),
         (a, b) => {
             let upper = a.upper().zip(b.upper()).map(|(a, b)| a.max(b));
-            Some(Dim::unknown(&format!("broadcast({a}, {b})"), upper))
+            Some(Dim::expression(&format!("broadcast({a}, {b})"), upper))
         }
     }
 }

@@ -116,7 +116,7 @@ impl Shape {
                     return a.clone();
                 }
                 let upper = a.upper().zip(b.upper()).map(|(a, b)| a.max(b));
-                crate::Dim::unknown(&format!("either({a}, {b})"), upper)
+                crate::Dim::expression(&format!("either({a}, {b})"), upper)
             };
             self.dims().iter().zip(other.dims()).map(either).collect()
         })

@@ -179,7 +179,9 @@ fn of_scan<'n>(node: &'n Node, inferred: &Inferred) -> Option<Plan<'n>> {
 
 /// The plan, where it is not too long.
 fn fits(plan: Plan<'_>) -> Option<Plan<'_>> {
-    let nodes = plan.trips.checked_mul(plan.body.nodes.len() as u64 + 2)?;
+    // Each turn takes its slices and hands on its results.
+    let turn = plan.body.nodes.len() + plan.sliced.len() + plan.stacked.len() + 2;
+    let nodes = plan.trips.checked_mul(turn as u64)?;
     let inputs = plan.states.len() + plan.sliced.len() + if plan.counts { 2 } else { 0 };
     let runs = (1..=MOST_ITERATIONS).contains(&plan.trips) && nodes <= MOST_NODES;
     (runs && inputs == plan.body.inputs.len()).then_some(plan)

@@ -78,7 +78,7 @@ fn extremum_size(a: &Num, b: &Num, smaller: bool) -> Option<Num> {
         (true, a, b) => ("min", a.or(b)),
         (false, a, b) => ("max", a.zip(b).map(|(a, b)| a.max(b))),
     };
-    Some(Num::Dim(Dim::unknown(&format!("{name}({a}, {b})"), upper)))
+    Some(Num::Dim(Dim::expression(&format!("{name}({a}, {b})"), upper)))
 }
 
 /// The elements of `value` as a tensor of `shape`, which must have as many.

@@ -60,7 +60,7 @@ fn sliced(dim: &Dim, [start, stop, step]: [Option<i64>; 3]) -> Option<Dim> {
     let step = step.unwrap_or(1);
     let Some(n) = dim.known().and_then(|n| i64::try_from(n).ok()) else {
         // An open size stays only where everything is taken, but for some elements at its ends.
-        let at_most = |n: i64| Some(Dim::unknown(&format!("min({dim}, {n})"), u64::try_from(n).ok()));
+        let at_most = |n: i64| Some(Dim::expression(&format!("min({dim}, {n})"), u64::try_from(n).ok()));
         return match (start, stop, step) {
             (None | Some(0), None, 1 | -1) => Some(dim.clone()),
             (Some(start), None, 1) if start > 0 => Some(dim.offset(start.checked_neg()?)),
