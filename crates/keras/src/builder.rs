@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::spec::Spec;
 use crate::{LayerSummary, Recorded};
 use memfit_graph::{DType, Dim, Graph, OpError, Problem, Role, Shape, TensorId, Type};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A file may ask for at most this many layer calls: nested models that call each other twice multiply.
@@ -54,9 +54,12 @@ pub(crate) struct Builder<'o> {
     pub(crate) summaries: Vec<LayerSummary>,
     /// Custom layers whose parameters nobody gave, by path and class.
     pub(crate) uncounted: Vec<(String, String)>,
-    names: HashSet<Arc<str>>,
+    /// Of tensors, with the last number that was put behind each.
+    names: HashMap<Arc<str>, usize>,
     /// Masks by what they are computed of.
     masks: HashMap<TensorId, TensorId>,
+    /// Models within models.
+    entered: usize,
     is_full: bool,
 }
 
@@ -68,8 +71,9 @@ impl<'o> Builder<'o> {
             problems: Vec::new(),
             summaries: Vec::new(),
             uncounted: Vec::new(),
-            names: HashSet::new(),
+            names: HashMap::new(),
             masks: HashMap::new(),
+            entered: 0,
             is_full: false,
         }
     }
@@ -77,11 +81,15 @@ impl<'o> Builder<'o> {
     /// A name that no tensor has yet.
     fn unique(&mut self, name: String) -> Arc<str> {
         let mut unique: Arc<str> = name.as_str().into();
-        let mut n = 1;
-        while !self.names.insert(unique.clone()) {
-            n += 1;
-            unique = format!("{name}#{n}").into();
+        if let Some(taken) = self.names.get(&unique) {
+            let mut n = *taken;
+            while self.names.contains_key(&unique) {
+                n += 1;
+                unique = format!("{name}#{n}").into();
+            }
+            self.names.insert(name.into(), n);
         }
+        self.names.insert(unique.clone(), 1);
         unique
     }
 
@@ -100,14 +108,27 @@ impl<'o> Builder<'o> {
         self.problems.push(problem);
     }
 
+    /// Whether there is room for one call more of a layer or a model, of which there were `calls`.
+    fn takes_more(&mut self, calls: usize, path: &str) -> bool {
+        if calls < MAX_CALLS {
+            return true;
+        }
+        if !self.is_full {
+            self.is_full = true;
+            self.problem(path, "", format!("expected at most {MAX_CALLS} calls, found more"));
+        }
+        false
+    }
+
+    /// Counts a call of a model within a model; whether there is room for it. Two calls each double what is run.
+    pub(crate) fn enters(&mut self, path: &str) -> bool {
+        self.entered += 1;
+        !self.is_full && self.takes_more(self.entered, path)
+    }
+
     /// Calls a layer. What is wrong becomes a problem, and the outputs are then not known.
     pub(crate) fn call(&mut self, layer: &mut Layered, mut request: Request<'_>) -> Vec<Flow> {
-        if self.graph.nodes.len() >= MAX_CALLS {
-            if !self.is_full {
-                self.is_full = true;
-                let message = format!("expected at most {MAX_CALLS} layer calls, found more");
-                self.problem(request.path, &layer.configured.facts.class, message);
-            }
+        if !self.takes_more(self.graph.nodes.len(), request.path) {
             return Vec::new();
         }
         let masks: Vec<_> = request.tensors.iter().map(|t| (t.id, t.spec.clone(), t.mask.clone())).collect();

@@ -62,6 +62,7 @@ impl Item {
             // An input that is called is an identity; Keras writes no such node.
             Item::Input { .. } => request.tensors,
             Item::Layer(layer) => builder.call(&mut layer.borrow_mut(), request),
+            Item::Model(_) if !builder.enters(request.path) => Vec::new(),
             Item::Model(model) => {
                 let first = request.arguments.first();
                 let inputs: Vec<Flow> = match first.is_empty() {

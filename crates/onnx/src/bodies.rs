@@ -6,6 +6,7 @@ use crate::import::Import;
 use crate::{model, nodes, paths};
 use memfit_graph::{Graph, Problem, TensorId};
 use onnx_protobuf::{GraphProto, NodeProto};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Bodies nested deeper than this are a problem; inference has the same limit.
@@ -55,14 +56,14 @@ pub(crate) fn body(
         inner.value_info(info.clone(), cx);
     }
     let (mut graph, free) = inner.finish(cx);
+    let mut slots: HashMap<TensorId, usize> = captures.iter().copied().zip(0..).collect();
     for (name, id) in free {
         if let Some(from) = nodes::resolve(outer, frame, &name) {
-            let known = captures.iter().position(|c| *c == from);
-            let slot = known.unwrap_or_else(|| {
+            let slot = slots.entry(from).or_insert_with(|| {
                 captures.push(from);
                 captures.len() - 1
             });
-            graph.captures.push((slot, id));
+            graph.captures.push((*slot, id));
         }
     }
     graph

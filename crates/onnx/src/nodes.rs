@@ -13,6 +13,7 @@ use memfit_graph::{
 use onnx_protobuf::NodeProto;
 use onnx_protobuf::attribute_proto::AttributeType;
 use protobuf::Message;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Adds a node, or the nodes of the function that it calls, or the constant that it is.
@@ -150,6 +151,7 @@ fn merge(
     mut problem: impl FnMut(String),
 ) -> (Attributes, Vec<TensorId>) {
     let (mut attributes, mut all) = (Attributes::default(), Vec::new());
+    let mut known: HashMap<TensorId, usize> = HashMap::new();
     for (name, Bound { mut attribute, captures, depth: origin, .. }) in bound {
         if origin != depth && !captures.is_empty() {
             problem(format!("its body `{name}` is a function's attribute, used inside another body"));
@@ -157,7 +159,7 @@ fn merge(
         }
         let mut slots = Vec::with_capacity(captures.len());
         for id in captures {
-            slots.push(all.iter().position(|known| *known == id).unwrap_or_else(|| {
+            slots.push(*known.entry(id).or_insert_with(|| {
                 all.push(id);
                 all.len() - 1
             }));

@@ -15,7 +15,7 @@ use memfit_graph::{
     elements,
 };
 use smallvec::smallvec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, HashMap};
 
 /// The loss that a script would use for these outputs, with a sentence that says why.
 pub(crate) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Loss, String) {
@@ -118,21 +118,27 @@ pub(crate) fn target(loss: Loss, output: &[u64], class_axis: usize) -> Option<(V
 /// it has none at all and carries a state from token to token in operations of its own, as Mamba and RWKV do. transformers
 /// casts the logits of these up to float32 (loss/loss_utils.py, `ForCausalLMLoss`, 5.x), and of no others.
 pub(crate) fn causal_vocabulary(graph: &Graph) -> Option<u64> {
-    let table = |id: &TensorId| {
-        let mut seen = BTreeSet::from([*id]);
-        for node in &graph.nodes {
-            let reads = |i: usize| node.inputs.get(i).copied().flatten().is_some_and(|t| seen.contains(&t));
-            match node.op.name() {
-                "Gather" if reads(1) => return node.inputs[0],
-                "Reshape" | "Cast" | "Unsqueeze" | "Squeeze" if reads(0) => {
-                    seen.extend(node.outputs.iter().flatten())
+    // The input that each tensor is a view of, and the table whose rows each input chooses first.
+    let mut views: HashMap<TensorId, TensorId> = graph.inputs.iter().map(|id| (*id, *id)).collect();
+    let mut tables: BTreeMap<TensorId, TensorId> = BTreeMap::new();
+    for node in &graph.nodes {
+        let input = |i: usize| node.inputs.get(i).copied().flatten();
+        let view = |i: usize| views.get(&input(i)?).copied();
+        match node.op.name() {
+            "Gather" => {
+                if let (Some(of), Some(table)) = (view(1), input(0)) {
+                    tables.entry(of).or_insert(table);
                 }
-                _ => {}
             }
+            "Reshape" | "Cast" | "Unsqueeze" | "Squeeze" => {
+                if let Some(of) = view(0) {
+                    views.extend(node.outputs.iter().flatten().map(|id| (*id, of)));
+                }
+            }
+            _ => {}
         }
-        None
-    };
-    let mut tables = graph.inputs.iter().filter_map(table);
+    }
+    let mut tables = tables.into_values();
     let (Some(table), None) = (tables.next(), tables.next()) else { return None };
     let is_signal = |id: &TensorId| {
         let declared = &graph.tensor(*id).declared;

@@ -65,6 +65,9 @@ const REDUCTIONS: &[&str] = &["BiasAddGrad", "Max", "Mean", "Min", "Prod", "Sum"
 /// Kernels that write over an input but are fusions or library calls of their own.
 const OPAQUE: &[&str] = &["Softmax", "LogSoftmax", "SparseSoftmaxCrossEntropyWithLogits"];
 
+/// Buffers that one fusion may read and write (xla/service/gpu/gpu_fusible.h, `MaxOperandsAndOutputsPerFusion`).
+const MOST_OPERANDS: usize = 96;
+
 fn is_elementwise(kernel: &Kernel) -> bool {
     let [made] = &kernel.outputs[..] else { return false };
     let view = made.place == Place::Alias && kernel.effect == Effect::None;
@@ -79,21 +82,25 @@ fn takes_in(kernel: &Kernel) -> bool {
 
 /// Fuses what can be fused; kernels that were are left unread.
 pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
+    let kept: BTreeSet<u32> = kept.iter().map(|wire| wire.kernel).collect();
     let mut readers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
     for (i, kernel) in (0..).zip(&flow.kernels) {
         kernel.inputs.iter().for_each(|wire| readers[wire.kernel as usize].push(i));
     }
-    let fused: Vec<bool> = (0..flow.kernels.len())
-        .map(|i| {
-            let (kernel, readers) = (&flow.kernels[i], &readers[i]);
+    let mut fused: Vec<bool> = (0..)
+        .zip(flow.kernels.iter().zip(&readers))
+        .map(|(i, (kernel, readers))| {
             let many = readers.len() > 1 && EXPENSIVE.contains(&kernel.name);
-            let is_kept = kept.iter().any(|wire| wire.kernel as usize == i);
             let reader = |r: &u32| {
                 let reader = &flow.kernels[*r as usize];
                 // A parameter's gradient goes straight into its update.
                 takes_in(reader) && (reader.stage == kernel.stage || readers.len() == 1)
             };
-            is_elementwise(kernel) && !readers.is_empty() && !many && !is_kept && readers.iter().all(reader)
+            is_elementwise(kernel)
+                && !readers.is_empty()
+                && !many
+                && !kept.contains(&i)
+                && readers.iter().all(reader)
         })
         .collect();
     for i in 0..flow.kernels.len() {
@@ -103,21 +110,31 @@ pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
         // Inputs come before what reads them, so theirs are widened already.
         let (mut inputs, mut seen, mut after) = (Vec::new(), BTreeSet::new(), flow.kernels[i].after.clone());
         for wire in flow.kernels[i].inputs.clone() {
-            let from = &flow.kernels[wire.kernel as usize];
-            let through =
-                if fused[wire.kernel as usize] { &from.inputs[..] } else { std::slice::from_ref(&wire) };
-            if fused[wire.kernel as usize] {
+            let at = wire.kernel as usize;
+            if fused[at] && inputs.len() + flow.kernels[at].inputs.len() > MOST_OPERANDS {
+                fused[at] = false;
+                own_buffers(&mut flow.kernels[at]);
+            }
+            let from = &flow.kernels[at];
+            let through = if fused[at] { &from.inputs[..] } else { std::slice::from_ref(&wire) };
+            if fused[at] {
                 after.extend(&from.after);
             }
             inputs.extend(through.iter().filter(|w| seen.insert(**w)));
         }
         flow.kernels[i].inputs = inputs;
         flow.kernels[i].after = after;
-        // A view of something that is no buffer has one of its own.
-        for made in &mut flow.kernels[i].outputs {
-            if made.place == Place::Alias && !fused[i] {
-                made.place = Place::Reuse;
-            }
+        if !fused[i] {
+            own_buffers(&mut flow.kernels[i]);
         }
     }
+}
+
+/// A view of something that is no buffer has one of its own.
+fn own_buffers(kernel: &mut Kernel) {
+    kernel
+        .outputs
+        .iter_mut()
+        .filter(|made| made.place == Place::Alias)
+        .for_each(|made| made.place = Place::Reuse);
 }
