@@ -159,13 +159,13 @@ fn sizes_beyond_any_machine_are_refused_and_never_wrap_around() {
 }
 
 #[test]
-fn an_unknown_operator_makes_it_a_lower_bound_and_says_so() {
+fn an_unknown_operator_makes_it_not_exact_and_says_so() {
     let mut builder = Builder::conv();
     builder.node("Mystery", "/Mystery", &["y"], "z").domain = "com.example".into();
     builder.output("z");
     let run = memfit_with_input(&["estimate", "-", "-b", "2"], &builder.bytes());
     assert_eq!((run.code, &*run.err), (0, ""));
-    for words in ["at least", "Lower bound", "com.example.Mystery"] {
+    for words in ["not exact", "Not exact", "com.example.Mystery"] {
         assert!(run.out.contains(words), "no `{words}` in {}", run.out);
     }
     let run = memfit_with_input(&["estimate", "-", "-b", "2", "--format", "json"], &builder.bytes());

@@ -165,7 +165,8 @@ pub struct Estimate {
     pub largest: Vec<LiveTensor>,
     /// The whole step, for drawing.
     pub timeline: Timeline,
-    /// Operators without a rule, by name: the estimate is a bound where this is not empty.
+    /// Operators without a rule, and those that make tensors whose size is not known, by name. Where there are some the estimate is
+    /// not exact: they keep all inputs and outputs that have a size, and what else they need is missing.
     pub unknown: Vec<String>,
     /// What was assumed.
     pub assumptions: Vec<String>,

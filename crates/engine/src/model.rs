@@ -284,14 +284,16 @@ fn run(
     if let Some(problem) = plan.refusal() {
         return Err(vec![problem]);
     }
-    match plan.framework {
+    let mut step = match plan.framework {
         Framework::Tensorflow => tensorflow::run(graph, structure, inferred, plan),
         #[cfg(feature = "burn")]
         Framework::Burn => burn::run(graph, inferred, plan),
         #[cfg(not(feature = "burn"))]
         Framework::Burn => Err(vec![Problem::new("framework", "this build is without Burn's profile")]),
         Framework::Pytorch => pytorch::run(graph, structure, inferred, plan),
-    }
+    }?;
+    step.timeline.is_partial = !step.unknown.is_empty();
+    Ok(step)
 }
 
 /// Storages kept by the same set of autograd functions.

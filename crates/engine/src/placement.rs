@@ -177,7 +177,7 @@ pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay
     let preallocates = plan.allocator.preallocates(plan.framework);
     let verdict = match expected.failure {
         Some(_) => Verdict::DoesNotFit,
-        None if inside(limits.cautious).fits() => Verdict::Fits,
+        None if !timeline.is_partial && inside(limits.cautious).fits() => Verdict::Fits,
         None => Verdict::Tight,
     };
     let context = context::total(&card.context(plan)).expected;

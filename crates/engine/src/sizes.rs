@@ -1,6 +1,6 @@
 //! The size of every tensor of a graph, and whether they can be added up.
 
-use memfit_graph::{Bytes, DType, Graph, Inferred, Problem, TensorId, times};
+use memfit_graph::{Bytes, DType, Graph, Inferred, Node, Problem, TensorId, Type, times};
 
 /// A tensor larger than this (1 PiB) is refused: sums over a step of such tensors stay far below 2^64, and no machine holds one.
 const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
@@ -18,6 +18,13 @@ impl Sizes {
     pub(crate) fn of(&self, id: TensorId) -> Option<&[u64]> {
         let (start, end) = self.places[id.index()]?;
         Some(&self.dims[start as usize..end as usize])
+    }
+
+    /// Whether what a node makes has a size: all that is read of it, where it is a tensor and no list of them.
+    pub(crate) fn are_known(&self, node: &Node, uses: &[u32], inferred: &Inferred) -> bool {
+        let is_tensor = |ty: &Type| matches!(ty, Type::Unknown | Type::Tensor(_) | Type::Sparse(_));
+        let is_read = |id: &&TensorId| uses[id.index()] > 0 && is_tensor(&inferred.types[id.index()]);
+        node.outputs.iter().flatten().filter(is_read).all(|id| self.places[id.index()].is_some())
     }
 }
 
@@ -76,4 +83,36 @@ fn in_range(graph: &Graph, inferred: &Inferred) -> Result<Sizes, Vec<Problem>> {
         sizes.places.push(Some((number(start), number(sizes.dims.len()))));
     }
     Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::devices::Card;
+    use crate::{Framework, Model, Plan, Verdict};
+    use memfit_graph::{Attributes, Binding, DType, Graph, Role, Shape, Type};
+
+    #[test]
+    fn a_result_of_unknown_size_is_named_and_nothing_is_safe() {
+        let mut g = Graph::default();
+        let input = |g: &mut Graph, name: &str, dtype, dims: &[u64]| {
+            let id = g.add_tensor(name, Type::tensor(dtype, Shape::from(dims)), Role::Input);
+            g.inputs.push(id);
+            id
+        };
+        let x = input(&mut g, "x", DType::Float32, &[8, 64]);
+        let sizes = input(&mut g, "sizes", DType::Int64, &[2]);
+        let w = g.add_tensor("w", Type::tensor(DType::Float32, Shape::from([64, 64])), Role::Initializer);
+        let h = g.push("MatMul", Attributes::default(), &[x, w], "h").unwrap();
+        let turned = g.push("Reshape", Attributes::default(), &[h, sizes], "turned").unwrap();
+        let y = g.push("Relu", Attributes::default(), &[turned], "y").unwrap();
+        g.outputs = vec![y];
+        let model = Model::new(g, "m", "onnx", 3);
+        for framework in [Framework::Pytorch, Framework::Tensorflow] {
+            let plan = Plan { framework, ..Plan::default() };
+            let card = Card::find("h100-80gb").unwrap();
+            let estimate = model.estimate_on(&Binding::default(), &plan, Some(&card)).unwrap();
+            assert_eq!(estimate.unknown, ["Reshape", "Relu"], "{framework:?}");
+            assert_eq!(estimate.fit.unwrap().verdict, Verdict::Tight);
+        }
+    }
 }

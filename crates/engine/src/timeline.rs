@@ -122,6 +122,8 @@ pub struct Timeline {
     pub optional: Vec<StorageId>,
     /// By how much, in thousandths, the highest point may lie above this step's where the same kernels run in another order.
     pub spread: u64,
+    /// Whether something ran whose need is not known: an operator without a rule, or one that makes a tensor of unknown size.
+    pub is_partial: bool,
 }
 
 impl Timeline {

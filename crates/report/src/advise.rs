@@ -133,6 +133,9 @@ pub fn text(model: &str, advice: &Advice, warnings: &[String], code: bool, width
         now.reserved,
         now.usable
     ));
+    if now.is_partial {
+        out.push_str(&format!("{WARN}{}{WARN:#}\n\n", words::PARTIAL));
+    }
     let mut table = Table::new(&[
         Column::text("change alone", 31),
         Column::number("saves"),
@@ -206,6 +209,7 @@ mod tests {
             usable: Bytes::mib(10_000),
             verdict,
             held: reserved,
+            is_partial: false,
         }
     }
 

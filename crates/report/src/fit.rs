@@ -168,6 +168,9 @@ fn notes(out: &mut String, m: &Matrix<'_>) {
     out.push_str(&format!(
         "\n{NOTE}largest: fits if all goes as expected; safe: at the high end of the range too{NOTE:#}\n"
     ));
+    if m.cells.iter().any(|cell| cell.is_partial) {
+        out.push_str(&format!("{WARN}{}{WARN:#}\n", words::PARTIAL));
+    }
     if m.cells.iter().any(|cell| cell.ends) {
         out.push_str(&format!("{NOTE}* the model itself takes no more{NOTE:#}\n"));
     }
@@ -226,6 +229,7 @@ mod tests {
             monotone: largest != 1_204,
             ends: false,
             open: false,
+            is_partial: false,
         }
     }
 

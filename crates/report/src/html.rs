@@ -29,7 +29,7 @@ pub fn estimate(e: &Estimate, from: &Provenance) -> String {
     module(&mut out, &e.layers.iter().collect::<Vec<_>>(), 0);
     table(&mut out, e);
     largest(&mut out, e);
-    list(&mut out, "Operators without a rule: a lower bound", &e.unknown);
+    list(&mut out, words::NOT_EXACT, &e.unknown);
     list(&mut out, "Warnings", &e.warnings);
     list(&mut out, "Assumptions", &e.assumptions);
     let _ = writeln!(
@@ -56,10 +56,10 @@ fn colours() -> String {
 }
 
 fn answer(out: &mut String, e: &Estimate) {
-    let at_least = if e.unknown.is_empty() { "" } else { "at least " };
+    let exact = if e.unknown.is_empty() { "" } else { ", not exact," };
     let _ = writeln!(
         out,
-        "<p class=\"answer\"><strong>{at_least}{}</strong> on the device, between {} and {}.</p>\n<p>The peak is in {}, at <code>{}</code>: {} of live tensors, {} reserved by the allocator. {} are kept for backward at the end of forward.</p>",
+        "<p class=\"answer\"><strong>{}</strong>{exact} on the device, between {} and {}.</p>\n<p>The peak is in {}, at <code>{}</code>: {} of live tensors, {} reserved by the allocator. {} are kept for backward at the end of forward.</p>",
         e.peak.device,
         e.peak.device_low,
         e.peak.device_high,

@@ -16,7 +16,7 @@ pub fn estimate(e: &Estimate, from: &Provenance) -> String {
     let _ = writeln!(out, "{}\n", escape(&words::plan(e).join(" · ")));
     parts(&mut out, e);
     layers(&mut out, e);
-    list(&mut out, "Lower bound: operators without a rule", &e.unknown);
+    list(&mut out, words::NOT_EXACT, &e.unknown);
     list(&mut out, "Warnings", &e.warnings);
     list(&mut out, "Assumptions", &e.assumptions);
     let _ = writeln!(out, "<sub>{}</sub>", escape(&from.line()));
@@ -25,9 +25,9 @@ pub fn estimate(e: &Estimate, from: &Provenance) -> String {
 
 /// The answer in a sentence or two, in bold where it matters.
 pub(crate) fn headline(e: &Estimate) -> String {
-    let at_least = if e.unknown.is_empty() { "" } else { "at least " };
+    let exact = if e.unknown.is_empty() { "" } else { ", not exact," };
     let mut text = format!(
-        "Peak **{at_least}{}** on the device ({} to {}), of which {} are live tensors; {}, at `{}`.",
+        "Peak **{}**{exact} on the device ({} to {}), of which {} are live tensors; {}, at `{}`.",
         e.peak.device,
         e.peak.device_low,
         e.peak.device_high,

@@ -103,14 +103,9 @@ fn unknown(out: &mut String, e: &Estimate, width: usize) {
     if e.unknown.is_empty() {
         return;
     }
-    let n = e.unknown.len();
-    let (them, have) = if n == 1 { ("operator", "has") } else { ("operators", "have") };
-    out.push_str(&format!("\n{WARN}Lower bound{WARN:#}\n"));
-    bullet(
-        out,
-        &format!("{n} {them} {have} no rule, so what they need is missing from the numbers above:"),
-        width,
-    );
+    let (title, what) = words::NOT_EXACT.split_once(": ").unwrap_or_default();
+    out.push_str(&format!("\n{WARN}{title}{WARN:#}\n"));
+    bullet(out, what, width);
     for name in &e.unknown {
         bullet(out, &format!("  {}", printable(name)), width);
     }

@@ -7,6 +7,13 @@ use memfit_engine::{
 };
 use memfit_graph::Bytes;
 
+/// What is true of the operators that an estimate does not know all of ([`Estimate::unknown`]).
+pub(crate) const NOT_EXACT: &str = "Not exact: operators without a rule, or whose results have no known size. They keep all inputs and outputs that have a size; what else they need is missing.";
+
+/// The same where the operators are not at hand.
+pub(crate) const PARTIAL: &str =
+    "Not exact: what some operators need is not known, so nothing is safe; `memfit estimate` names them.";
+
 pub(crate) fn framework(f: Framework) -> &'static str {
     match f {
         Framework::Pytorch => "pytorch",

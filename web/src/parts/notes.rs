@@ -1,4 +1,4 @@
-//! What else is said: a lower bound, warnings, assumptions.
+//! What else is said: what is not known, warnings, assumptions.
 
 use crate::protocol::Head;
 use std::rc::Rc;
@@ -19,8 +19,8 @@ pub(crate) fn Notes(props: &Props) -> Html {
         <section class="card" aria-labelledby="notes-title">
             <h2 id="notes-title">{"What this rests on"}</h2>
             if !head.unknown.is_empty() {
-                <h3>{"Operators without a rule"}</h3>
-                <p>{"They keep all their inputs and outputs here, so this is a bound, not a prediction: "}{head.unknown.join(", ")}</p>
+                <h3>{"Not exact"}</h3>
+                <p>{"Operators without a rule, or whose results have no known size; what they need beyond that is missing: "}{head.unknown.join(", ")}</p>
             }
             { list("Warnings", &head.warnings) }
             { list("Assumptions", &head.assumptions) }

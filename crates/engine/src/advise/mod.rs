@@ -147,6 +147,8 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// What the driver shows for the process: `device`, or all that the framework takes at its start.
     pub held: Bytes,
+    /// Whether something ran whose need is not known.
+    pub is_partial: bool,
 }
 
 /// One change.
@@ -281,6 +283,7 @@ pub(crate) fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Prob
             usable: fit.usable,
             verdict: fit.verdict.min(worst.map_or(fit.verdict, |w| w.verdict)),
             held: fit.preallocated.unwrap_or(reserved) + context,
+            is_partial: timeline.is_partial || worst.is_some_and(|w| w.is_partial),
         });
     }
     worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])

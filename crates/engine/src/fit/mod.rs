@@ -41,6 +41,8 @@ pub struct Cell {
     pub usable: Bytes,
     /// What the driver shows as the card's total.
     pub capacity: Bytes,
+    /// Whether something ran whose need is not known; then no size is safe.
+    pub is_partial: bool,
     /// Whether all smaller sizes that were tried fit and all larger ones do not.
     pub monotone: bool,
     /// Whether it is the model that ends there and not the memory.
@@ -121,6 +123,7 @@ fn start(axis: &Axis) -> u64 {
 
 fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
     let limits = placement::limits(plan, card, steps.spread());
+    let is_partial = steps.is_partial();
     let total = card.device.usable();
     let mut search = |limit: Bytes, around: u64| loop {
         let start = steps.start(limit, MOST);
@@ -133,17 +136,18 @@ fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
         }
     };
     let (expected, reserved, ends) = search(limits.expected, search::AROUND);
-    let (cautious, ..) = search(limits.cautious, 0);
+    let safe = if is_partial { 0 } else { search(limits.cautious, 0).0.largest };
     let context = context::total(&card.context(plan)).expected;
     Cell {
         gpu: card.device.id.clone(),
         precision: plan.precision,
         optimizer: plan.optimizer.clone(),
         largest: expected.largest.saturating_mul(axis.step()),
-        safe: cautious.largest.min(expected.largest).saturating_mul(axis.step()),
+        safe: safe.min(expected.largest).saturating_mul(axis.step()),
         device: if expected.largest > 0 { reserved + context } else { Bytes::ZERO },
         usable: limits.expected,
         capacity: card.device.total(),
+        is_partial,
         monotone: expected.monotone,
         ends,
         open: expected.largest == MOST && !ends,

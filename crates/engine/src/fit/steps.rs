@@ -152,6 +152,15 @@ impl<'a> Steps<'a> {
         self.family.iter().map(|family| family.spread).chain(made).max().unwrap_or(0)
     }
 
+    /// Whether something ran whose need is not known.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.family
+            .iter()
+            .map(|family| &family.timeline)
+            .chain(self.made.values())
+            .any(|step| step.is_partial)
+    }
+
     fn timeline(&mut self, n: u64) -> Option<&Timeline> {
         if self.family.is_some() {
             return self.family.as_mut()?.at(n);

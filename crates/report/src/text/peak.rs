@@ -18,7 +18,7 @@ pub(super) fn write(out: &mut String, e: &Estimate, width: usize) {
 
 fn headline(out: &mut String, e: &Estimate, width: usize) {
     let p = &e.peak;
-    let at_least = if e.unknown.is_empty() { "" } else { " at least" };
+    let exact = if e.unknown.is_empty() { "" } else { ", not exact" };
     let place = match p.phase {
         Phase::Setup => "before the step".to_owned(),
         Phase::Forward => "in forward".into(),
@@ -28,7 +28,7 @@ fn headline(out: &mut String, e: &Estimate, width: usize) {
     let sizes = [p.allocated, p.reserved, p.device, e.saved_for_backward].map(|b| b.to_string());
     let column = sizes.iter().map(String::len).max().unwrap_or(0);
     let [allocated, reserved, device, saved] = sizes;
-    let mut text = format!("{allocated:>column$} allocated{at_least}, {place}");
+    let mut text = format!("{allocated:>column$} allocated{exact}, {place}");
     if !p.layer.is_empty() {
         let layer = format!(", at {}", printable(&p.layer));
         if INDENT.len() + text.len() + layer.width() > width {

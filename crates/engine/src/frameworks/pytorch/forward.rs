@@ -59,7 +59,8 @@ impl Runner<'_> {
         }
         let lists = std::mem::take(&mut self.lists);
         let (calls, bound, modelled) = self.lower(node, &refs, lists);
-        if !modelled && !self.unknown.iter().any(|n| n == node.op.name()) {
+        let is_known = modelled && self.sizes.are_known(node, &self.structure.uses, self.inferred);
+        if !is_known && !self.unknown.iter().any(|n| n == node.op.name()) {
             self.unknown.push(node.op.name().to_owned());
         }
         let first = node.inputs.first().copied().flatten();
@@ -180,14 +181,21 @@ impl Runner<'_> {
         results: &[SmallVec<[TensorRef; 4]>],
         k: usize,
     ) {
-        for (c, outputs) in results.iter().enumerate() {
-            for (o, t) in outputs.iter().enumerate() {
-                let operand = Operand::Result { call: c, output: o };
-                let last = calls.iter().rposition(|call| call.inputs.contains(&operand)).unwrap_or(c);
-                if last == k && !bound.iter().any(|(_, b)| *b == operand) {
-                    let storage = self.tape.tensor(*t).storage;
-                    self.tape.memory.release(storage);
-                }
+        let read = calls[k].inputs.iter().filter_map(|operand| match operand {
+            Operand::Result { call, output } => Some((*call, *output)),
+            Operand::Input(_) => None,
+        });
+        let own = (0..results[k].len()).map(|output| (k, output));
+        let mut at_hand: SmallVec<[(usize, usize); 6]> = read.chain(own).collect();
+        at_hand.sort_unstable();
+        at_hand.dedup();
+        for (call, output) in at_hand {
+            let operand = Operand::Result { call, output };
+            let is_kept = calls[k + 1..].iter().any(|later| later.inputs.contains(&operand))
+                || bound.iter().any(|(_, b)| *b == operand);
+            if !is_kept {
+                let storage = self.tape.tensor(results[call][output]).storage;
+                self.tape.memory.release(storage);
             }
         }
     }

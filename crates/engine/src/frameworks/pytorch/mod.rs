@@ -55,7 +55,7 @@ pub(crate) struct Step {
     pub(crate) layer_ops: Vec<LayerOps>,
     /// The storage of each stored tensor that takes memory, with its kind and the layer that first uses it.
     pub(crate) stored: Vec<StoredTensor>,
-    /// Operators without a rule.
+    /// Operators without a rule, and those that make tensors whose size is not known.
     pub(crate) unknown: Vec<String>,
     /// What was assumed.
     pub(crate) assumptions: Vec<String>,

@@ -48,7 +48,8 @@ impl Builder<'_> {
         let mut lowering = TfLowering::new(&mut self.flow, &sources, &inputs, &outputs, &values, compute);
         node.op.tensorflow(&mut lowering);
         let (bound, modelled) = lowering.into_parts();
-        if !modelled && !self.unknown.iter().any(|n| n == node.op.name()) {
+        let is_known = modelled && self.sizes.are_known(node, &self.structure.uses, self.inferred);
+        if !is_known && !self.unknown.iter().any(|n| n == node.op.name()) {
             self.unknown.push(node.op.name().to_owned());
         }
         for (j, wire) in bound {

@@ -27,6 +27,7 @@ use self::memory::Played;
 use self::names::Names;
 use self::schedule::Schedule;
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
+use crate::sizes::{self, Sizes};
 use crate::{Category, Mode, Plan, Structure, replay};
 use memfit_graph::kernels::{Effect, Flow, PARALLEL, Place, Source, Stage, Wire};
 use memfit_graph::order::sorted_by_key;
@@ -46,6 +47,7 @@ struct Builder<'a> {
     graph: &'a Graph,
     structure: &'a Structure,
     inferred: &'a Inferred,
+    sizes: Sizes,
     plan: &'a Plan,
     flow: Flow,
     /// By graph tensor, whether it is a Python number.
@@ -76,11 +78,12 @@ pub(crate) fn run(
     inferred: &Inferred,
     plan: &Plan,
 ) -> Result<Step, Vec<Problem>> {
-    crate::sizes::of(graph, inferred)?;
+    let sizes = sizes::of(graph, inferred)?;
     let mut builder = Builder {
         graph,
         structure,
         inferred,
+        sizes,
         plan,
         flow: Flow::default(),
         host: Vec::new(),
