@@ -32,35 +32,50 @@ pub(crate) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
     };
     let mut ranges: Vec<(Option<&String>, Range<usize>)> = Vec::new();
     for (i, key) in keys.iter().enumerate() {
+        let key = key.as_ref();
         match ranges.last_mut() {
-            Some((last, range)) if *last == key.as_ref() => range.end = i + 1,
-            _ => ranges.push((key.as_ref(), i..i + 1)),
+            // What follows a block goes with it: so its inputs are all that is kept.
+            Some((last, range)) if *last == key || (how == Checkpoint::Full && key.is_none()) => {
+                range.end = i + 1
+            }
+            _ => ranges.push((key, i..i + 1)),
         }
     }
     let wanted = ranges.into_iter().filter(|(key, _)| key.is_some() || how == Checkpoint::Full);
     wanted.map(|(_, nodes)| Segment { outputs: crossing(graph, &nodes), nodes, inputs: Vec::new() }).collect()
 }
 
-/// The repeated block that each node lies in: its module path up to the first number that has siblings
-/// (`encoder.layer.3` among `encoder.layer.*`).
+/// The repeated block that each node lies in: its module path up to a number that has siblings. Numbers of a list come first, the
+/// outermost of them (`encoder.layer.3`, `layer1.0`), then names that end in one, the innermost of those (`block2.block2-1`,
+/// `denseblock1.denselayer4`): outer ones are stages. A module without modules in it is no block, as those of a chain of single layers.
 fn block_keys(graph: &Graph) -> Vec<Option<String>> {
-    let prefixes = |scope: &str| -> Vec<(String, String)> {
-        let parts: Vec<&str> = scope.split('.').collect();
-        let numbers = (1..parts.len()).filter(|k| parts[*k].chars().all(|c| c.is_ascii_digit()));
-        numbers.map(|k| (parts[..k].join("."), parts[..=k].join("."))).collect()
-    };
-    let mut siblings: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for node in &graph.nodes {
-        for (parent, block) in prefixes(&node.scope) {
-            siblings.entry(parent).or_default().insert(block);
-        }
+    let mut within: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for scope in graph.nodes.iter().map(|node| &*node.scope) {
+        scope
+            .match_indices('.')
+            .for_each(|(at, _)| drop(within.entry(&scope[..at]).or_default().insert(scope)));
     }
-    let repeated = |(parent, _): &(String, String)| siblings.get(parent).is_some_and(|s| s.len() > 1);
-    graph
-        .nodes
-        .iter()
-        .map(|n| prefixes(&n.scope).into_iter().find(repeated).map(|(_, block)| block))
-        .collect()
+    within.retain(|_, inner| inner.len() > 1);
+    let mut siblings: BTreeMap<&str, usize> = BTreeMap::new();
+    within.keys().filter_map(|block| family(block)).for_each(|stem| *siblings.entry(stem).or_default() += 1);
+    let is_block = |path: &&str| {
+        within.contains_key(path)
+            && family(path).is_some_and(|stem| siblings.get(stem).is_some_and(|n| *n > 1))
+    };
+    let of = |scope: &str| {
+        let paths = scope.match_indices('.').map(|(at, _)| &scope[..at]).filter(|path| is_block(path));
+        let is_listed = |path: &&str| family(path).is_some_and(|stem| stem.is_empty() || stem.ends_with('.'));
+        let listed = paths.clone().find(is_listed);
+        listed.or(paths.last()).map(str::to_owned)
+    };
+    graph.nodes.iter().map(|node| of(&node.scope)).collect()
+}
+
+/// What a module that ends in a number has in common with its siblings: `layer1.` of `layer1.0`, `features.denselayer` of
+/// `features.denselayer4`.
+fn family(path: &str) -> Option<&str> {
+    let stem = path.trim_end_matches(|c: char| c.is_ascii_digit());
+    (stem.len() < path.len()).then_some(stem)
 }
 
 /// What is made inside of a range of nodes and read outside.
@@ -199,18 +214,58 @@ mod tests {
     use super::*;
     use memfit_graph::{Attributes, Role, Type};
 
-    #[test]
-    fn blocks_are_the_numbered_modules_that_repeat() {
+    /// A chain of operators in these modules.
+    fn chain(scopes: &[&str]) -> Graph {
         let mut g = Graph::default();
         let mut x = g.add_tensor("x", Type::Unknown, Role::Input);
-        for scope in ["stem", "layers.0.a", "layers.0.b", "layers.1.a", "head.0"] {
+        for scope in scopes {
             x = g.push("Relu", Attributes::default(), &[x], scope).unwrap();
-            g.nodes.last_mut().unwrap().scope = scope.into();
+            g.nodes.last_mut().unwrap().scope = (*scope).into();
         }
         g.outputs = vec![x];
+        g
+    }
+
+    #[test]
+    fn blocks_are_the_numbered_modules_that_repeat() {
+        let g = chain(&[
+            "stem",
+            "layers.0.a",
+            "layers.0.b",
+            "mid",
+            "layers.1.a",
+            "layers.1.b",
+            "head.0",
+            "head.1",
+        ]);
         let ranges = |how| segments(&g, how).into_iter().map(|s| s.nodes).collect::<Vec<_>>();
-        assert_eq!(ranges(Checkpoint::Block), [1..3, 3..4]);
-        assert_eq!(ranges(Checkpoint::Full), [0..1, 1..3, 3..4, 4..5]);
+        assert_eq!(ranges(Checkpoint::Block), [1..3, 4..6]);
+        assert_eq!(ranges(Checkpoint::Full), [0..1, 1..4, 4..8]);
         assert_eq!(segments(&g, Checkpoint::Block)[0].outputs, [g.find("layers.0.b").unwrap()]);
+    }
+
+    #[test]
+    fn a_block_is_no_stage_and_no_single_layer() {
+        let blocks = |scopes: &[&str]| {
+            let keys = block_keys(&chain(scopes)).into_iter().flatten().collect::<BTreeSet<_>>();
+            keys.into_iter().collect::<Vec<_>>()
+        };
+        let with = |block: &str, layers: [&str; 2]| layers.map(|layer| format!("{block}.{layer}"));
+        for (stems, layers) in [
+            (["layer1.0", "layer1.1", "layer2.0", "layer2.1"], ["conv1", "downsample.0"]),
+            (
+                ["t.block1.block1-0", "t.block1.block1-1", "t.block2.block2-0", "t.block2.block2-1"],
+                ["f.a.0", "f.a.1"],
+            ),
+            (
+                ["e.encoder_layer_0", "e.encoder_layer_1", "e.encoder_layer_2", "e.encoder_layer_3"],
+                ["ln_1", "mlp.0"],
+            ),
+            (["features.1", "features.2", "features.3", "features.4"], ["conv.0.0", "conv.0.1"]),
+        ] {
+            let scopes: Vec<String> = stems.iter().flat_map(|block| with(block, layers)).collect();
+            assert_eq!(blocks(&scopes.iter().map(|s| &**s).collect::<Vec<_>>()), stems);
+        }
+        assert!(blocks(&["features.0", "features.1", "features.2", "classifier.0"]).is_empty());
     }
 }
