@@ -290,7 +290,7 @@ names!(Checkpoint => engine::Checkpoint {
     None["off"],
     /// Keep what stands between the repeated blocks of the model
     Block["blocks"],
-    /// Keep the inputs alone
+    /// Keep the inputs of those blocks alone
     Full,
     /// Burn: make again what is cheap to make
     Balanced,

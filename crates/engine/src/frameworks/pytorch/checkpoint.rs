@@ -51,9 +51,9 @@ pub(crate) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
 fn block_keys(graph: &Graph) -> Vec<Option<String>> {
     let mut within: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for scope in graph.nodes.iter().map(|node| &*node.scope) {
-        scope
-            .match_indices('.')
-            .for_each(|(at, _)| drop(within.entry(&scope[..at]).or_default().insert(scope)));
+        for (at, _) in scope.match_indices('.') {
+            within.entry(&scope[..at]).or_default().insert(scope);
+        }
     }
     within.retain(|_, inner| inner.len() > 1);
     let mut siblings: BTreeMap<&str, usize> = BTreeMap::new();

@@ -37,8 +37,10 @@ impl Builder<'_> {
         if let Some(Some(made)) = outputs.first() {
             row.output_shapes = smallvec![made.shape[..].into()];
         }
+        let half = Some(self.plan.precision.model_dtype()).filter(|dtype| dtype.is_half());
         let compute = Compute {
-            autocast: self.structure.global_policy(self.plan),
+            // A policy of one half-precision dtype casts to it as a mixed one does: a norm's result that was made in float32.
+            autocast: self.structure.global_policy(self.plan).or(half),
             training: self.plan.mode == Mode::Train,
             channels_first: !self.plan.xla
                 && !self.plan.eager
@@ -71,4 +73,36 @@ impl Builder<'_> {
 
 fn none() -> Made {
     Made { shape: Vec::new(), dtype: memfit_graph::DType::Float32, place: Place::Host }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Framework, Model, Plan, Precision};
+    use memfit_graph::{Attributes, Binding, DType, Graph, Role, Shape, Type};
+
+    #[test]
+    fn what_follows_a_norm_is_half_under_a_half_policy() {
+        let mut g = Graph::default();
+        let float = |g: &mut Graph, name: &str, dims: &[u64], role| {
+            g.add_tensor(name, Type::tensor(DType::Float32, Shape::from(dims)), role)
+        };
+        let mut x = float(&mut g, "x", &[8, 16, 32, 32], Role::Input);
+        g.inputs = vec![x];
+        for layer in ["a", "b", "c"] {
+            let [scale, offset, mean, variance] = ["scale", "offset", "mean", "variance"]
+                .map(|name| float(&mut g, &format!("{layer}.{name}"), &[16], Role::Initializer));
+            let inputs = [x, scale, offset, mean, variance];
+            x = g.push("BatchNormalization", Attributes::default(), &inputs, layer).unwrap();
+            x = g.push("Relu", Attributes::default(), &[x], &format!("{layer}.relu")).unwrap();
+        }
+        g.outputs = vec![x];
+        let model = Model::new(g, "m", "onnx", 6);
+        let half = |precision| {
+            let plan = Plan { framework: Framework::Tensorflow, precision, xla: false, ..Plan::default() };
+            let timeline = model.estimate(&Binding::default(), &plan).unwrap().timeline;
+            timeline.storages.iter().filter(|storage| storage.bytes.0 == 2 * 8 * 16 * 32 * 32).count()
+        };
+        // The input and, for each norm, what it gives, which the activation is written over, and that one's gradient.
+        assert_eq!([Precision::Fp32, Precision::Bf16].map(half), [0, 7]);
+    }
 }
