@@ -63,10 +63,10 @@ fn block_keys(graph: &Graph) -> Vec<Option<String>> {
             && family(path).is_some_and(|stem| siblings.get(stem).is_some_and(|n| *n > 1))
     };
     let of = |scope: &str| {
-        let paths = scope.match_indices('.').map(|(at, _)| &scope[..at]).filter(|path| is_block(path));
+        let mut paths = scope.match_indices('.').map(|(at, _)| &scope[..at]).filter(|path| is_block(path));
         let is_listed = |path: &&str| family(path).is_some_and(|stem| stem.is_empty() || stem.ends_with('.'));
         let listed = paths.clone().find(is_listed);
-        listed.or(paths.last()).map(str::to_owned)
+        listed.or_else(|| paths.next_back()).map(str::to_owned)
     };
     graph.nodes.iter().map(|node| of(&node.scope)).collect()
 }
