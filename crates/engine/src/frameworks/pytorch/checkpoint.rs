@@ -10,7 +10,7 @@ use super::record::{Node, NodeInput, Span, Way};
 use super::tape::{Edge, NodeRef, Tape, TensorRef};
 use crate::{Checkpoint, StorageId};
 use memfit_graph::{Grad, Graph, TensorId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A run of nodes that is recomputed as one.
@@ -49,18 +49,14 @@ pub(crate) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
 /// outermost of them (`encoder.layer.3`, `layer1.0`), then names that end in one, the innermost of those (`block2.block2-1`,
 /// `denseblock1.denselayer4`): outer ones are stages. A module without modules in it is no block, as those of a chain of single layers.
 fn block_keys(graph: &Graph) -> Vec<Option<String>> {
-    let mut within: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for scope in graph.nodes.iter().map(|node| &*node.scope) {
-        for (at, _) in scope.match_indices('.') {
-            within.entry(&scope[..at]).or_default().insert(scope);
-        }
-    }
-    within.retain(|_, inner| inner.len() > 1);
-    let mut siblings: BTreeMap<&str, usize> = BTreeMap::new();
-    within.keys().filter_map(|block| family(block)).for_each(|stem| *siblings.entry(stem).or_default() += 1);
+    let within = graph.nodes.iter().flat_map(|node| {
+        let scope = &*node.scope;
+        scope.match_indices('.').map(move |(at, _)| (&scope[..at], scope))
+    });
+    let blocks = with_several(within);
+    let families = with_several(blocks.iter().filter_map(|block| Some((family(block)?, *block))));
     let is_block = |path: &&str| {
-        within.contains_key(path)
-            && family(path).is_some_and(|stem| siblings.get(stem).is_some_and(|n| *n > 1))
+        blocks.binary_search(path).is_ok() && family(path).is_some_and(|f| families.binary_search(&f).is_ok())
     };
     let of = |scope: &str| {
         let mut paths = scope.match_indices('.').map(|(at, _)| &scope[..at]).filter(|path| is_block(path));
@@ -69,6 +65,18 @@ fn block_keys(graph: &Graph) -> Vec<Option<String>> {
         listed.or_else(|| paths.next_back()).map(str::to_owned)
     };
     graph.nodes.iter().map(|node| of(&node.scope)).collect()
+}
+
+/// The first of each pair, in order, where it stands with several different seconds.
+fn with_several<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<&'a str> {
+    let (mut several, mut last) = (Vec::new(), None);
+    for (first, _) in pairs.collect::<BTreeSet<_>>() {
+        if last == Some(first) && several.last() != Some(&first) {
+            several.push(first);
+        }
+        last = Some(first);
+    }
+    several
 }
 
 /// What a module that ends in a number has in common with its siblings: `layer1.` of `layer1.0`, `features.denselayer` of

@@ -181,21 +181,18 @@ impl Runner<'_> {
         results: &[SmallVec<[TensorRef; 4]>],
         k: usize,
     ) {
-        let read = calls[k].inputs.iter().filter_map(|operand| match operand {
-            Operand::Result { call, output } => Some((*call, *output)),
-            Operand::Input(_) => None,
-        });
-        let own = (0..results[k].len()).map(|output| (k, output));
-        let mut at_hand: SmallVec<[(usize, usize); 6]> = read.chain(own).collect();
-        at_hand.sort_unstable();
-        at_hand.dedup();
-        for (call, output) in at_hand {
-            let operand = Operand::Result { call, output };
-            let is_kept = calls[k + 1..].iter().any(|later| later.inputs.contains(&operand))
-                || bound.iter().any(|(_, b)| *b == operand);
-            if !is_kept {
-                let storage = self.tape.tensor(results[call][output]).storage;
-                self.tape.memory.release(storage);
+        for (call, outputs) in results.iter().enumerate() {
+            for (output, t) in outputs.iter().enumerate() {
+                let operand = Operand::Result { call, output };
+                let is_at_hand = call == k || calls[k].inputs.contains(&operand);
+                let is_kept = || {
+                    calls[k + 1..].iter().any(|later| later.inputs.contains(&operand))
+                        || bound.iter().any(|(_, b)| *b == operand)
+                };
+                if is_at_hand && !is_kept() {
+                    let storage = self.tape.tensor(*t).storage;
+                    self.tape.memory.release(storage);
+                }
             }
         }
     }

@@ -15,7 +15,6 @@ use memfit_graph::{
     elements,
 };
 use smallvec::smallvec;
-use std::collections::{BTreeMap, HashMap};
 
 /// The loss that a script would use for these outputs, with a sentence that says why.
 pub(crate) fn choose(outputs: &[Vec<u64>], inputs: &[(Vec<u64>, DType)]) -> (Loss, String) {
@@ -119,26 +118,27 @@ pub(crate) fn target(loss: Loss, output: &[u64], class_axis: usize) -> Option<(V
 /// casts the logits of these up to float32 (loss/loss_utils.py, `ForCausalLMLoss`, 5.x), and of no others.
 pub(crate) fn causal_vocabulary(graph: &Graph) -> Option<u64> {
     // The input that each tensor is a view of, and the table whose rows each input chooses first.
-    let mut views: HashMap<TensorId, TensorId> = graph.inputs.iter().map(|id| (*id, *id)).collect();
-    let mut tables: BTreeMap<TensorId, TensorId> = BTreeMap::new();
+    let mut views = vec![None; graph.tensors.len()];
+    graph.inputs.iter().for_each(|id| views[id.index()] = Some(*id));
+    let mut tables = vec![None; graph.tensors.len()];
     for node in &graph.nodes {
         let input = |i: usize| node.inputs.get(i).copied().flatten();
-        let view = |i: usize| views.get(&input(i)?).copied();
+        let view = |i: usize| views[input(i)?.index()];
         match node.op.name() {
             "Gather" => {
                 if let (Some(of), Some(table)) = (view(1), input(0)) {
-                    tables.entry(of).or_insert(table);
+                    tables[of.index()].get_or_insert(table);
                 }
             }
             "Reshape" | "Cast" | "Unsqueeze" | "Squeeze" => {
                 if let Some(of) = view(0) {
-                    views.extend(node.outputs.iter().flatten().map(|id| (*id, of)));
+                    node.outputs.iter().flatten().for_each(|id| views[id.index()] = Some(of));
                 }
             }
             _ => {}
         }
     }
-    let mut tables = tables.into_values();
+    let mut tables = tables.into_iter().flatten();
     let (Some(table), None) = (tables.next(), tables.next()) else { return None };
     let is_signal = |id: &TensorId| {
         let declared = &graph.tensor(*id).declared;

@@ -82,25 +82,24 @@ fn takes_in(kernel: &Kernel) -> bool {
 
 /// Fuses what can be fused; kernels that were are left unread.
 pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
-    let kept: BTreeSet<u32> = kept.iter().map(|wire| wire.kernel).collect();
+    let mut is_kept = vec![false; flow.kernels.len()];
+    kept.iter().for_each(|wire| is_kept[wire.kernel as usize] = true);
     let mut readers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
     for (i, kernel) in (0..).zip(&flow.kernels) {
         kernel.inputs.iter().for_each(|wire| readers[wire.kernel as usize].push(i));
     }
-    let mut fused: Vec<bool> = (0..)
-        .zip(flow.kernels.iter().zip(&readers))
-        .map(|(i, (kernel, readers))| {
+    let mut fused: Vec<bool> = flow
+        .kernels
+        .iter()
+        .zip(readers.iter().zip(is_kept))
+        .map(|(kernel, (readers, is_kept))| {
             let many = readers.len() > 1 && EXPENSIVE.contains(&kernel.name);
             let reader = |r: &u32| {
                 let reader = &flow.kernels[*r as usize];
                 // A parameter's gradient goes straight into its update.
                 takes_in(reader) && (reader.stage == kernel.stage || readers.len() == 1)
             };
-            is_elementwise(kernel)
-                && !readers.is_empty()
-                && !many
-                && !kept.contains(&i)
-                && readers.iter().all(reader)
+            is_elementwise(kernel) && !readers.is_empty() && !many && !is_kept && readers.iter().all(reader)
         })
         .collect();
     for i in 0..flow.kernels.len() {
