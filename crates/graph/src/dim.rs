@@ -101,8 +101,10 @@ impl Dim {
         if x.len() + y.len() > MOST_FACTORS {
             return None;
         }
-        let mut factors = [x, y].concat();
-        factors.sort();
+        let mut factors = x.to_vec();
+        for factor in y {
+            factors.insert(factors.partition_point(|f| f <= factor), factor.clone());
+        }
         Some(Dim::from_parts(a.checked_mul(b)?, factors))
     }
 

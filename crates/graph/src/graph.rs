@@ -180,8 +180,7 @@ impl Graph {
                 reads.filter(|t| producers[t.index()].is_some()).count()
             })
             .collect();
-        let mut ready: std::collections::BTreeSet<usize> =
-            (0..self.nodes.len()).filter(|i| waiting[*i] == 0).collect();
+        let mut ready = crate::order::set((0..self.nodes.len()).filter(|i| waiting[*i] == 0));
         let mut order = Vec::with_capacity(self.nodes.len());
         while let Some(next) = ready.pop_first() {
             order.push(next);

@@ -12,6 +12,7 @@ use super::Sharding;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
+use memfit_graph::order;
 use std::collections::BTreeMap;
 
 const FIRST_BUCKET: Bytes = Bytes::mib(1);
@@ -66,7 +67,7 @@ fn buckets(timeline: &mut Timeline) {
         made.push(Event { kind: EventKind::Allocate, storage, phase: Phase::Setup, layer: 0 });
         (left, size) = (left - bytes, BUCKET);
     }
-    timeline.insert([(at, made)].into());
+    timeline.insert(order::map([(at, made)]));
 }
 
 /// A gradient is whole while its layer runs; then the sum over all GPUs is made and each keeps its part.

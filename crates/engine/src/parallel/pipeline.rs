@@ -10,7 +10,7 @@ use super::data::unit;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, Timeline, replay};
 use memfit_graph::Bytes;
-use std::collections::BTreeMap;
+use memfit_graph::order;
 
 /// Blocks that tensors are rounded up to where stages are compared.
 const BLOCK: u64 = 512;
@@ -163,7 +163,7 @@ fn fly(timeline: &mut Timeline, more: usize) {
     }
     let end =
         timeline.events.iter().position(|e| e.phase == Phase::OptimizerStep).unwrap_or(timeline.events.len());
-    let mut before = BTreeMap::from([(first, made)]);
+    let mut before = order::map([(first, made)]);
     before.entry(end).or_default().extend(freed);
     timeline.insert(before);
 }

@@ -7,14 +7,14 @@
 use super::Finding;
 use super::rewriter::Rewriter;
 use crate::parameters::{Stored, by_use};
+use memfit_graph::order;
 use memfit_graph::{DType, Role, TensorId, Variable};
-use std::collections::BTreeSet;
 
 /// Says so.
 pub(super) fn find(rw: &Rewriter<'_>) -> Vec<Finding> {
     let nodes = rw.node_ids();
-    let read: BTreeSet<usize> =
-        nodes.iter().flat_map(|id| rw.node(*id).inputs.iter().flatten()).map(|t| t.index()).collect();
+    let inputs = nodes.iter().flat_map(|id| rw.node(*id).inputs.iter().flatten());
+    let read = order::set(inputs.map(|t| t.index()));
     let mut findings = Vec::new();
     let quantised: Vec<String> = (0..)
         .map(TensorId)

@@ -5,6 +5,7 @@ use crate::devices::Card;
 use crate::fit::Axis;
 use crate::timeline::{Event, Storage};
 use crate::{Category, EventKind, Fit, Mode, Model, Phase, Plan, Timeline, placement};
+use memfit_graph::order;
 use memfit_graph::{Binding, Bytes, Problem};
 use std::cmp::Reverse;
 
@@ -102,7 +103,7 @@ fn hold(timeline: &mut Timeline, held: &[&Vec<Bytes>]) {
             Event { kind: EventKind::Allocate, storage, phase: Phase::Setup, layer }
         })
         .collect();
-    timeline.insert([(0, events)].into());
+    timeline.insert(order::map([(0, events)]));
 }
 
 impl Model {

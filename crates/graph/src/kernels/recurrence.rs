@@ -134,7 +134,7 @@ impl Flow {
                 _ => break wire,
             }
         };
-        let own: BTreeSet<Wire> = kept.into_iter().filter(of_step).map(storage).filter(of_step).collect();
+        let own = crate::order::set(kept.into_iter().filter(of_step).map(storage).filter(of_step));
         let bytes = |wire: &Wire| {
             let made = self.made(*wire);
             let is_own = matches!(made.place, Place::New | Place::Reuse);

@@ -6,10 +6,11 @@
 
 use super::calls::Traced;
 use super::matmul::matmul_as_is;
+use crate::order;
 use crate::{
     Autocast, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Shape, elements,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A label of the equation; `...` stands for as many axes as are left, numbered from the right.
@@ -130,7 +131,7 @@ impl Einsum {
     /// Where the operands are not as many, or not of the ranks, that the equation asks for.
     pub fn axes(&self, ranks: &[usize]) -> Result<(Vec<Vec<usize>>, Vec<usize>), OpError> {
         let (inputs, output) = self.labels(ranks)?;
-        let known: BTreeSet<Label> = inputs.iter().flatten().copied().collect();
+        let known = order::set(inputs.iter().flatten().copied());
         let number = |label: &Label| known.iter().position(|other| other == label).unwrap_or(known.len());
         let numbers = |labels: &[Label]| labels.iter().map(number).collect::<Vec<_>>();
         Ok((inputs.iter().map(|labels| numbers(labels)).collect(), numbers(&output)))

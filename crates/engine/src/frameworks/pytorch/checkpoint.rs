@@ -9,8 +9,8 @@ use super::gradients::Gradient;
 use super::record::{Node, NodeInput, Span, Way};
 use super::tape::{Edge, NodeRef, Tape, TensorRef};
 use crate::{Checkpoint, StorageId};
+use memfit_graph::order;
 use memfit_graph::{Grad, Graph, TensorId};
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A run of nodes that is recomputed as one.
@@ -70,7 +70,7 @@ fn block_keys(graph: &Graph) -> Vec<Option<String>> {
 /// The first of each pair, in order, where it stands with several different seconds.
 fn with_several<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<&'a str> {
     let (mut several, mut last) = (Vec::new(), None);
-    for (first, _) in pairs.collect::<BTreeSet<_>>() {
+    for (first, _) in order::set(pairs) {
         if last == Some(first) && several.last() != Some(&first) {
             several.push(first);
         }
@@ -88,11 +88,11 @@ fn family(path: &str) -> Option<&str> {
 
 /// What is made inside of a range of nodes and read outside.
 fn crossing(graph: &Graph, nodes: &Range<usize>) -> Vec<TensorId> {
-    let made: BTreeSet<TensorId> =
-        graph.nodes[nodes.clone()].iter().flat_map(|n| n.outputs.iter().flatten().copied()).collect();
+    let made =
+        order::set(graph.nodes[nodes.clone()].iter().flat_map(|n| n.outputs.iter().flatten().copied()));
     let outside = graph.nodes[..nodes.start].iter().chain(&graph.nodes[nodes.end..]);
     let read = outside.flat_map(|n| n.inputs.iter().flatten().chain(&n.captures)).chain(&graph.outputs);
-    read.filter(|id| made.contains(id)).copied().collect::<BTreeSet<_>>().into_iter().collect()
+    order::set(read.filter(|id| made.contains(id)).copied()).into_iter().collect()
 }
 
 impl Runner<'_> {
@@ -100,10 +100,8 @@ impl Runner<'_> {
     pub(super) fn run_checkpointed(&mut self, index: usize) {
         let segment = self.segments[index].clone();
         let graph = self.graph;
-        let read: BTreeSet<TensorId> = graph.nodes[segment.nodes.clone()]
-            .iter()
-            .flat_map(|n| n.inputs.iter().flatten().copied())
-            .collect();
+        let nodes = &graph.nodes[segment.nodes.clone()];
+        let read = order::set(nodes.iter().flat_map(|n| n.inputs.iter().flatten().copied()));
         let inputs: Vec<(TensorId, TensorRef)> = read
             .into_iter()
             .filter_map(|id| Some((id, self.values[id.index()]?)))
@@ -255,8 +253,7 @@ mod tests {
     #[test]
     fn a_block_is_no_stage_and_no_single_layer() {
         let blocks = |scopes: &[&str]| {
-            let keys = block_keys(&chain(scopes)).into_iter().flatten().collect::<BTreeSet<_>>();
-            keys.into_iter().collect::<Vec<_>>()
+            order::set(block_keys(&chain(scopes)).into_iter().flatten()).into_iter().collect::<Vec<_>>()
         };
         let with = |block: &str, layers: [&str; 2]| layers.map(|layer| format!("{block}.{layer}"));
         for (stems, layers) in [

@@ -10,6 +10,7 @@ use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
 use memfit_graph::kernels::Made;
+use memfit_graph::order;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -67,8 +68,7 @@ pub(super) fn play(
     holds.iter().for_each(|(wire, end)| until.entry(number(*end)).or_default().push(*wire));
     let held = holds.iter().map(|(wire, _)| wire);
     kept.iter().chain(held).for_each(|wire| *uses.entry(*wire).or_default() += 1);
-    let of_parameters: BTreeMap<Wire, u32> =
-        gradients.iter().map(|(variable, wire)| (*wire, *variable)).collect();
+    let of_parameters = order::map(gradients.iter().map(|(variable, wire)| (*wire, *variable)));
     let mut storages: BTreeMap<Wire, u32> = BTreeMap::new();
     for (done, at) in (0..).zip(order) {
         for storage in until.remove(&done).into_iter().flatten().filter_map(|wire| storages.get(&wire)) {
