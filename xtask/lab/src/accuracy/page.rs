@@ -21,7 +21,8 @@ numbers.
 
 const OTHERS: &str = "\
 Above, each model is read from its best export, one that keeps what training needs. Other exports of the same models \
-(`eval`: for inference, batch norms folded and dropout gone; `b1`: a fixed batch of 1; `dyn`: the newer exporter):
+(`eval`: for inference, batch norms folded and dropout gone; `b1`: a fixed batch of 1; `dyn`: the newer exporter), \
+read with `--assume-batchnorm`, and with `--assume-dropout` where the model has dropout:
 ";
 
 /// Writes the page, with further sections where there are any.
