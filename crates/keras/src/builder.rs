@@ -115,7 +115,7 @@ impl<'o> Builder<'o> {
         }
         if !self.is_full {
             self.is_full = true;
-            self.problem(path, "", format!("expected at most {MAX_CALLS} calls, found more"));
+            self.problem(path, "", format!("expected at most {MAX_CALLS} layer calls, found more"));
         }
         false
     }

@@ -73,7 +73,7 @@ fn a_narrow_terminal_folded_layers_and_unknown_operators() {
         onnx · 76,938 parameters · 256 buffer values · 12 operators
         train · pytorch · fp32 · adam (foreach) · batch 8
 
-        Peak   12.2 MiB allocated at least, in backward,
+        Peak   12.2 MiB allocated, not exact, in backward,
                         at encoder.layer.11.att…indeed.that.does.not.fit
                15.1 MiB reserved by the framework's allocator
               415.1 MiB on the device, between 395.1 MiB and 455.1 MiB
@@ -111,9 +111,10 @@ fn a_narrow_terminal_folded_layers_and_unknown_operators() {
         /features.0/Conv_output_0  features.0  activations  2.0  16.4
         all others                                          6.2  50.9
 
-        Lower bound
-        2 operators have no rule, so what they need is missing from the
-          numbers above:
+        Not exact
+        operators without a rule, or whose results have no known size.
+          They keep all inputs and outputs that have a size; what else
+          they need is missing.
           com.example.Fancy
           Mystery
 
