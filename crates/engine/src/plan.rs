@@ -229,12 +229,12 @@ impl Plan {
     }
 
     /// Flags that do nothing here: which, whether it is so, and why. Of several reasons the first is told.
-    fn idle(&self, asked: Option<OptimizerImpl>) -> [(&'static str, bool, &'static str); 22] {
+    fn idle(&self, asked: Option<OptimizerImpl>) -> [(&'static str, bool, &'static str); 19] {
         let (torch, keras) = (self.framework == Framework::Pytorch, self.framework == Framework::Tensorflow);
         let infers = self.mode == Mode::Infer;
         let recomputes = self.checkpoint != Checkpoint::None;
         let untrained = "nothing is trained";
-        let (of_torch, of_keras) = ("it is PyTorch's", "it is TensorFlow's");
+        let of_torch = "it is PyTorch's";
         [
             ("--optimizer-impl", infers && asked.is_some(), untrained),
             ("--weight-decay", infers && self.weight_decay, untrained),
@@ -248,7 +248,6 @@ impl Plan {
             ("--ema", infers && self.ema, untrained),
             ("--master-weights", infers && self.master_weights, untrained),
             ("--autocast-backward", infers && self.autocast_backward, untrained),
-            ("--no-loss-scale", infers && !self.loss_scale, untrained),
             ("--optimizer-impl", keras && asked.is_some(), "Keras has one implementation of each optimizer"),
             ("--checkpoint", keras && recomputes, "nothing is recomputed in TensorFlow's step"),
             ("--keep-gradients", keras && self.keep_gradients, "a gradient lives until its update"),
@@ -261,8 +260,6 @@ impl Plan {
             ),
             ("--cudnn-benchmark", !torch && self.cudnn_benchmark, of_torch),
             ("--autocast-backward", !torch && self.autocast_backward, of_torch),
-            ("--xla", !keras && self.xla, of_keras),
-            ("--run-eagerly", !keras && self.eager, of_keras),
         ]
     }
 
@@ -347,7 +344,7 @@ mod tests {
             ..Plan::default()
         };
         assert_eq!(told(Plan::default()), "");
-        assert_eq!(told(plan(Framework::Pytorch)), "--master-weights --xla --run-eagerly");
+        assert_eq!(told(plan(Framework::Pytorch)), "--master-weights");
         let tensorflow = "--master-weights --cudnn-benchmark --autocast-backward";
         assert_eq!(told(plan(Framework::Tensorflow)), tensorflow);
         let infer = Plan {
