@@ -11,6 +11,7 @@ use crate::{
     Estimate, Framework, LayerRow, ModelSummary, Plan, Precision, Structure, placement, recompose, replay,
 };
 use memfit_graph::{Binding, Bytes, Graph, Inferred, Problem, infer};
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 /// The block that PyTorch's caching allocator rounds every request up to
@@ -105,9 +106,12 @@ impl Model {
     }
 
     /// The plan as the file's layers run it: a mixed policy of their own stands before the plan's precision.
-    pub fn under_policy(&self, plan: &Plan) -> Plan {
+    pub fn under_policy<'p>(&self, plan: &'p Plan) -> Cow<'p, Plan> {
         let own = self.prepared.structure.policy.filter(|_| plan.framework != Framework::Burn);
-        Plan { precision: own.unwrap_or(plan.precision), ..plan.clone() }
+        match own.filter(|own| *own != plan.precision) {
+            Some(precision) => Cow::Owned(Plan { precision, ..plan.clone() }),
+            None => Cow::Borrowed(plan),
+        }
     }
 
     /// What one step of `plan` holds, with the model's open sizes bound by `binding`.
@@ -129,7 +133,7 @@ impl Model {
         card: Option<&Card>,
     ) -> Result<Estimate, Vec<Problem>> {
         let asked = plan.precision;
-        let plan = &self.under_policy(plan);
+        let plan = &*self.under_policy(plan);
         let mut warnings: Vec<String> =
             self.prepared(plan).report.findings.iter().map(|f| f.message.clone()).collect();
         let named = |glob: &String| self.source.tensors.iter().any(|t| crate::glob_matches(glob, &t.name));
@@ -222,7 +226,7 @@ impl Model {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
             return Err(vec![Problem::new("optimizer", message)]);
         }
-        let plan = &self.under_policy(plan);
+        let plan = &*self.under_policy(plan);
         let own = self.prepared_for(binding, plan);
         let Prepared { graph, structure, .. } = own.as_ref().unwrap_or_else(|| self.prepared(plan));
         let inferred = infer(graph, binding)?;

@@ -211,7 +211,7 @@ pub fn advise(
 ) -> Result<Advice, Vec<Problem>> {
     let batch = model.batch(binding)?;
     let now = Situation {
-        plan: model.under_policy(plan),
+        plan: model.under_policy(plan).into_owned(),
         binding: binding.clone(),
         batch,
         card: card.clone(),

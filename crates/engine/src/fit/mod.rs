@@ -66,8 +66,8 @@ pub fn matrix(
     axis.check(model.graph()).map_err(|problem| vec![problem])?;
     let of = plans.len() * cards.len();
     let mut cells: Vec<((usize, usize), Cell)> = Vec::with_capacity(of);
-    let plans: Vec<Plan> = plans.iter().map(|plan| model.under_policy(plan)).collect();
-    for (p, plan) in plans.iter().enumerate() {
+    for (p, plan) in plans.iter().map(|plan| model.under_policy(plan)).enumerate() {
+        let plan = &*plan;
         // Cards that run the same kernels share the steps.
         let mut left: Vec<usize> = (0..cards.len()).collect();
         while let Some(first) = left.first().and_then(|i| cards.get(*i)) {
