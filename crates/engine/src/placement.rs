@@ -7,6 +7,7 @@
 use crate::allocators::{AllocatorSettings, Chip, Failure, Replay, Room};
 use crate::devices::context::{self, ContextItem};
 use crate::devices::{Card, Device};
+use crate::model::block;
 use crate::{Framework, Phase, Plan, Timeline, range, replay};
 use memfit_graph::Bytes;
 use std::borrow::Cow;
@@ -159,9 +160,9 @@ fn heeds_limits_late(plan: &Plan) -> bool {
 
 /// What a step would reserve with nothing in its way. More than an allocator has addresses for ends its replay early; what is alive
 /// at once is the least that it needs then.
-pub(crate) fn wanted(timeline: &Timeline, open: &Replay) -> Bytes {
+pub(crate) fn wanted(timeline: &Timeline, framework: Framework, open: &Replay) -> Bytes {
     let reserved = open.peak_reserved.usage.reserved;
-    if open.fits() { reserved } else { reserved.max(replay::highest(timeline, 1)) }
+    if open.fits() { reserved } else { reserved.max(replay::highest(timeline, block(framework))) }
 }
 
 /// How the step gets on inside of the card. `open` is its replay with nothing in its way.
@@ -186,7 +187,7 @@ pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay
     let reserved = if expected.fits() && !preallocates {
         expected.peak_reserved.usage.reserved
     } else {
-        wanted(timeline, open)
+        wanted(timeline, plan.framework, open)
     };
     Fit {
         gpu: card.device.id.clone(),

@@ -276,7 +276,8 @@ pub(crate) fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Prob
     for scenario::Part { timeline, .. } in scenario::parts(model, &s.binding, &plan, &s.life, &[])? {
         let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&s.card.device));
         let fit = placement::place(&timeline, &plan, &s.card, &open);
-        let reserved = placement::wanted(&timeline, &open).max(worst.map_or(Bytes::ZERO, |w| w.reserved));
+        let wanted = placement::wanted(&timeline, plan.framework, &open);
+        let reserved = wanted.max(worst.map_or(Bytes::ZERO, |w| w.reserved));
         worst = Some(Outcome {
             device: reserved + context,
             reserved,

@@ -5,8 +5,7 @@ use crate::devices::Card;
 use crate::fit::Axis;
 use crate::timeline::{Event, Storage};
 use crate::{Category, EventKind, Fit, Mode, Model, Phase, Plan, Timeline, placement};
-use memfit_graph::order;
-use memfit_graph::{Binding, Bytes, Problem};
+use memfit_graph::{Binding, Bytes, Problem, order};
 use std::cmp::Reverse;
 
 /// A part of the process as a timeline, with all that is alive beside it.
@@ -149,9 +148,11 @@ mod tests {
     }
 
     proptest::proptest! {
-        #![proptest_config(proptest::test_runner::Config::with_cases(48))]
+        #![proptest_config(proptest::test_runner::Config {
+            failure_persistence: None,
+            ..proptest::test_runner::Config::with_cases(48)
+        })]
 
-        /// What the card is asked for is never less than what the table of the process says is alive at once.
         #[test]
         fn a_card_is_asked_for_what_the_process_holds(
             (stale_models, prefetch) in (count(), count()),
@@ -160,25 +161,37 @@ mod tests {
             tensorflow in proptest::bool::ANY,
             train in proptest::bool::ANY,
         ) {
-            let (model, card) = (dense("a"), Card::find("rtx-3060").unwrap());
             let framework = if tensorflow { Framework::Tensorflow } else { Framework::Pytorch };
             let mode = if train { Mode::Train } else { Mode::Infer };
-            let plan = Plan { framework, mode, ..Plan::default() };
             let life = Life { validation_batch, prefetch, predict_batches, stale_models, steps_per_execution: 1 };
-            let binding = Binding::default();
-            let mut estimate = model.estimate_on(&binding, &plan, Some(&card)).unwrap();
-            model.add_process(&mut estimate, &binding, &life, &[], Some(&card)).unwrap();
-            let largest = estimate.scenario.as_ref().unwrap().largest().unwrap().allocated;
-            let fit = estimate.fit.unwrap();
-            proptest::prop_assert!(fit.reserved >= largest, "{} of {largest}, {life:?}", fit.reserved);
-            let fits = fit.verdict != Verdict::DoesNotFit;
-            proptest::prop_assert!(!fits || largest <= fit.usable, "{largest} in {}, {life:?}", fit.usable);
-            // Advice is about the same process.
-            let now = Situation { plan, binding, batch: None, card, life: life.clone(), release: None };
-            let now = evaluate(&model, &now).unwrap();
-            proptest::prop_assert!(now.reserved >= largest, "{} of {largest}, {life:?}", now.reserved);
-            proptest::prop_assert_eq!(now.verdict, fit.verdict);
+            is_asked_for(Plan { framework, mode, ..Plan::default() }, life)?;
         }
+    }
+
+    #[test]
+    fn a_step_beyond_all_addresses_is_asked_for_in_blocks() {
+        let plan = Plan { framework: Framework::Tensorflow, ..Plan::default() };
+        let life = Life { stale_models: 5_592_404, ..Life::default() };
+        is_asked_for(plan, life).unwrap();
+    }
+
+    /// What the card is asked for is never less than what the table of the process says is alive at once.
+    fn is_asked_for(plan: Plan, life: Life) -> Result<(), proptest::test_runner::TestCaseError> {
+        let (model, card) = (dense("a"), Card::find("rtx-3060").unwrap());
+        let binding = Binding::default();
+        let mut estimate = model.estimate_on(&binding, &plan, Some(&card)).unwrap();
+        model.add_process(&mut estimate, &binding, &life, &[], Some(&card)).unwrap();
+        let largest = estimate.scenario.as_ref().unwrap().largest().unwrap().allocated;
+        let fit = estimate.fit.unwrap();
+        proptest::prop_assert!(fit.reserved >= largest, "{} of {largest}, {life:?}", fit.reserved);
+        let fits = fit.verdict != Verdict::DoesNotFit;
+        proptest::prop_assert!(!fits || largest <= fit.usable, "{largest} in {}, {life:?}", fit.usable);
+        // Advice is about the same process.
+        let now = Situation { plan, binding, batch: None, card, life: life.clone(), release: None };
+        let now = evaluate(&model, &now).unwrap();
+        proptest::prop_assert!(now.reserved >= largest, "{} of {largest}, {life:?}", now.reserved);
+        proptest::prop_assert_eq!(now.verdict, fit.verdict);
+        Ok(())
     }
 
     /// Few or many, up to more bytes than an allocator has addresses for.
