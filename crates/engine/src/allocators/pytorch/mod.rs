@@ -80,10 +80,9 @@ impl PytorchAllocator {
         pool.free.insert(&mut self.chunks, id);
     }
 
-    /// `get_free_block`: a block in no pool, cut to size.
-    fn find(&mut self, pool: usize, size: u64) -> Option<u32> {
-        let Pool { small, free, searches, .. } = &mut self.pools[pool];
-        *searches += 1;
+    /// `get_free_block`: the free block for a request, and whether the rest of it is cut off.
+    fn suitable(&self, pool: usize, size: u64) -> Option<(u32, bool)> {
+        let Pool { small, free, .. } = &self.pools[pool];
         let mut id = free.first(&self.chunks, size)?;
         if self.config.expandable_segments {
             // A block with room to grow behind it counts as large as it can grow.
@@ -95,11 +94,16 @@ impl PytorchAllocator {
             }
         }
         let found = self.chunks[id].size;
-        if !self.config.suits(found, size) {
-            return None;
-        }
+        self.config.suits(found, size).then(|| (id, self.config.should_split(*small, found, size)))
+    }
+
+    /// That block in no pool, cut to size.
+    fn find(&mut self, pool: usize, size: u64) -> Option<u32> {
+        self.pools[pool].searches += 1;
+        let (id, is_split) = self.suitable(pool, size)?;
+        let Pool { free, searches, .. } = &mut self.pools[pool];
         free.remove(&mut self.chunks, id);
-        if self.config.should_split(*small, found, size) {
+        if is_split {
             let rest = self.chunks.split(id, size);
             self.chunks[rest].note = *searches;
             free.insert(&mut self.chunks, rest);
@@ -278,15 +282,12 @@ impl Allocator for PytorchAllocator {
             return None;
         }
         let size = self.config.round(request.0);
-        let pool = &mut self.pools[usize::from(size > SMALL_SIZE)];
-        let id = pool.free.first(&self.chunks, size)?;
-        let found = self.chunks[id].size;
-        if !self.config.suits(found, size) {
-            return None;
-        }
-        pool.searches += 1;
-        self.chunks[id].note = pool.searches;
-        let block = if self.config.should_split(pool.small, found, size) { size } else { found };
+        let pool = usize::from(size > SMALL_SIZE);
+        let (id, is_split) = self.suitable(pool, size)?;
+        self.pools[pool].searches += 1;
+        let chunk = &mut self.chunks[id];
+        chunk.note = self.pools[pool].searches;
+        let block = if is_split { size } else { chunk.size };
         let Usage { requested, allocated, reserved } = self.usage;
         Some(Usage { requested: requested + request, allocated: allocated + Bytes(block), reserved })
     }
