@@ -6,7 +6,7 @@
 //! carry names that no module has (`val_12`, `/layer/Constant_output_0`), but a weight that an exporter transposed does too.
 
 use memfit_graph::ops::rnn::Rnn;
-use memfit_graph::{Graph, Inferred, Role, Variable, is_exporter_name};
+use memfit_graph::{Graph, Inferred, Role, Shape, Variable, is_exporter_name};
 
 /// What a stored tensor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,12 +102,16 @@ pub(crate) fn frozen(
     kinds
 }
 
+/// How many axes have more than one element, as far as is known.
+pub(crate) fn wide_axes(shape: &Shape) -> usize {
+    shape.dims().iter().filter(|d| d.known() != Some(1)).count()
+}
+
 /// One float a channel, which a layer scale or a shift is, however an exporter turned and named it. Three are the colours
 /// that an image is normalized with.
 fn is_per_channel(graph: &Graph, id: memfit_graph::TensorId) -> bool {
     let declared = &graph.tensor(id).declared;
-    let wide = |s: &memfit_graph::Shape| s.dims().iter().filter(|d| d.known() != Some(1)).count();
-    let elements = declared.shape().filter(|s| wide(s) == 1).and_then(|s| s.elements());
+    let elements = declared.shape().filter(|s| wide_axes(s) == 1).and_then(|s| s.elements());
     declared.dtype().is_some_and(|d| d.is_float()) && elements.is_some_and(|n| n > 4)
 }
 
@@ -198,7 +202,7 @@ pub fn matches(glob: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_graph::{DType, Shape, Type};
+    use memfit_graph::{DType, Type};
 
     #[test]
     fn globs() {
