@@ -1,12 +1,11 @@
 //! Bodies of control-flow operators: graphs of their own that also read tensors of the graphs around them.
 
 use crate::builder::Builder;
-use crate::frame::Frame;
+use crate::frame::{Captures, Frame};
 use crate::import::Import;
 use crate::{model, nodes, paths};
-use memfit_graph::{Graph, Problem, TensorId};
+use memfit_graph::{Graph, Problem};
 use onnx_protobuf::{GraphProto, NodeProto};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Bodies nested deeper than this are a problem; inference has the same limit.
@@ -25,7 +24,7 @@ pub(crate) fn body(
     frame: &mut Frame<'_>,
     proto: &GraphProto,
     owner: &Owner<'_>,
-    captures: &mut Vec<TensorId>,
+    captures: &mut Captures,
     cx: &mut Import,
 ) -> Graph {
     if outer.depth >= MAX_DEPTH {
@@ -56,14 +55,9 @@ pub(crate) fn body(
         inner.value_info(info.clone(), cx);
     }
     let (mut graph, free) = inner.finish(cx);
-    let mut slots: HashMap<TensorId, usize> = captures.iter().copied().zip(0..).collect();
     for (name, id) in free {
         if let Some(from) = nodes::resolve(outer, frame, &name) {
-            let slot = slots.entry(from).or_insert_with(|| {
-                captures.push(from);
-                captures.len() - 1
-            });
-            graph.captures.push((*slot, id));
+            graph.captures.push((captures.place(from), id));
         }
     }
     graph
@@ -92,10 +86,10 @@ mod tests {
         let (mut outer, mut cx) = (Builder::default(), Import::default());
         outer.input(&info("x", "2"), &mut cx);
         outer.input(&info("w", "2"), &mut cx);
-        let mut captures = Vec::new();
+        let mut captures = Captures::default();
         let owner = Owner { name: "If_0", scope: &"block".into() };
         let body = body(&mut outer, &mut Frame::root(&opsets), proto, &owner, &mut captures, &mut cx);
-        let names = captures.iter().map(|id| outer.graph.tensor(*id).name.to_string()).collect();
+        let names = captures.ids.iter().map(|id| outer.graph.tensor(*id).name.to_string()).collect();
         assert_eq!(cx.into_problems(), []);
         (body, names, outer)
     }

@@ -11,11 +11,28 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
     pub(crate) attribute: Attribute,
-    pub(crate) captures: Vec<TensorId>,
+    pub(crate) captures: Captures,
     /// The nesting depth of that graph.
     pub(crate) depth: u32,
     /// Its size in the file.
     pub(crate) bytes: u64,
+}
+
+/// What bodies read from around them: each tensor once, in the order in which it was first read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Captures {
+    pub(crate) ids: Vec<TensorId>,
+    places: HashMap<TensorId, usize>,
+}
+
+impl Captures {
+    /// The place of a tensor in the list.
+    pub(crate) fn place(&mut self, id: TensorId) -> usize {
+        *self.places.entry(id).or_insert_with(|| {
+            self.ids.push(id);
+            self.ids.len() - 1
+        })
+    }
 }
 
 /// The surroundings of a node.

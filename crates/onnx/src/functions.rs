@@ -5,7 +5,7 @@
 
 use crate::attributes;
 use crate::builder::Builder;
-use crate::frame::{Bound, Frame};
+use crate::frame::{Bound, Captures, Frame};
 use crate::import::{Import, add_opset};
 use crate::nodes;
 use memfit_graph::{Attributes, Problem, TensorId, find_op};
@@ -148,7 +148,7 @@ fn bound_attributes(
         let attribute = attributes::plain(place, default, &mut problems);
         cx.problems(problems);
         let bytes = default.compute_size();
-        let bound = Bound { attribute, captures: Vec::new(), depth: builder.depth, bytes };
+        let bound = Bound { attribute, captures: Captures::default(), depth: builder.depth, bytes };
         all.insert(default.name.clone(), bound);
     }
     all.extend(given.iter().cloned());

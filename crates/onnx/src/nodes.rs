@@ -3,7 +3,7 @@
 use crate::attributes;
 use crate::bodies::Owner;
 use crate::builder::Builder;
-use crate::frame::{Bound, Frame};
+use crate::frame::{Bound, Captures, Frame};
 use crate::import::Import;
 use crate::tensor::Stored;
 use crate::{bodies, functions, scope};
@@ -13,7 +13,6 @@ use memfit_graph::{
 use onnx_protobuf::NodeProto;
 use onnx_protobuf::attribute_proto::AttributeType;
 use protobuf::Message;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Adds a node, or the nodes of the function that it calls, or the constant that it is.
@@ -120,7 +119,7 @@ fn bind(
             continue;
         }
         let (depth, bytes) = (builder.depth, a.compute_size());
-        let mut bound = Bound { attribute: Attribute::Other, captures: Vec::new(), depth, bytes };
+        let mut bound = Bound { attribute: Attribute::Other, captures: Captures::default(), depth, bytes };
         match attributes::kind(a) {
             AttributeType::GRAPH => {
                 if let Some(g) = a.g.as_ref() {
@@ -150,20 +149,13 @@ fn merge(
     depth: u32,
     mut problem: impl FnMut(String),
 ) -> (Attributes, Vec<TensorId>) {
-    let (mut attributes, mut all) = (Attributes::default(), Vec::new());
-    let mut known: HashMap<TensorId, usize> = HashMap::new();
+    let (mut attributes, mut all) = (Attributes::default(), Captures::default());
     for (name, Bound { mut attribute, captures, depth: origin, .. }) in bound {
-        if origin != depth && !captures.is_empty() {
+        if origin != depth && !captures.ids.is_empty() {
             problem(format!("its body `{name}` is a function's attribute, used inside another body"));
             continue;
         }
-        let mut slots = Vec::with_capacity(captures.len());
-        for id in captures {
-            slots.push(*known.entry(id).or_insert_with(|| {
-                all.push(id);
-                all.len() - 1
-            }));
-        }
+        let slots: Vec<usize> = captures.ids.into_iter().map(|id| all.place(id)).collect();
         let bodies = match &mut attribute {
             Attribute::Graph(body) => std::slice::from_mut(&mut **body),
             Attribute::Graphs(bodies) => &mut bodies[..],
@@ -174,7 +166,7 @@ fn merge(
         }
         attributes.0.insert(name, attribute);
     }
-    (attributes, all)
+    (attributes, all.ids)
 }
 
 /// The tensor that a `Constant` node stands for, in any of its forms.
