@@ -29,7 +29,7 @@ pub fn estimate(e: &Estimate, from: &Provenance) -> String {
     module(&mut out, &e.layers.iter().collect::<Vec<_>>(), 0);
     table(&mut out, e);
     largest(&mut out, e);
-    list(&mut out, words::NOT_EXACT, &e.unknown);
+    list(&mut out, &format!("{}: {}", words::NOT_EXACT, words::NOT_KNOWN), &e.unknown);
     list(&mut out, "Warnings", &e.warnings);
     list(&mut out, "Assumptions", &e.assumptions);
     let _ = writeln!(

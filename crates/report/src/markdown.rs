@@ -16,7 +16,7 @@ pub fn estimate(e: &Estimate, from: &Provenance) -> String {
     let _ = writeln!(out, "{}\n", escape(&words::plan(e).join(" · ")));
     parts(&mut out, e);
     layers(&mut out, e);
-    list(&mut out, words::NOT_EXACT, &e.unknown);
+    list(&mut out, &format!("{}: {}", words::NOT_EXACT, words::NOT_KNOWN), &e.unknown);
     list(&mut out, "Warnings", &e.warnings);
     list(&mut out, "Assumptions", &e.assumptions);
     let _ = writeln!(out, "<sub>{}</sub>", escape(&from.line()));

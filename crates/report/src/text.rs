@@ -103,9 +103,8 @@ fn unknown(out: &mut String, e: &Estimate, width: usize) {
     if e.unknown.is_empty() {
         return;
     }
-    let (title, what) = words::NOT_EXACT.split_once(": ").unwrap_or_default();
-    out.push_str(&format!("\n{WARN}{title}{WARN:#}\n"));
-    bullet(out, what, width);
+    out.push_str(&format!("\n{WARN}{}{WARN:#}\n", words::NOT_EXACT));
+    bullet(out, words::NOT_KNOWN, width);
     for name in &e.unknown {
         bullet(out, &format!("  {}", printable(name)), width);
     }

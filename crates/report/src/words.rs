@@ -7,8 +7,11 @@ use memfit_engine::{
 };
 use memfit_graph::Bytes;
 
-/// What is true of the operators that an estimate does not know all of ([`Estimate::unknown`]).
-pub(crate) const NOT_EXACT: &str = "Not exact: operators without a rule, or whose results have no known size. They keep all inputs and outputs that have a size; what else they need is missing.";
+/// What an estimate is that does not know all of some operators ([`Estimate::unknown`]).
+pub const NOT_EXACT: &str = "Not exact";
+
+/// Which operators these are, and what is counted of them.
+pub const NOT_KNOWN: &str = "operators without a rule, or whose results have no known size. They keep all inputs and outputs that have a size; what else they need is missing.";
 
 /// The same where the operators are not at hand.
 pub(crate) const PARTIAL: &str =

@@ -1,6 +1,7 @@
 //! What else is said: what is not known, warnings, assumptions.
 
 use crate::protocol::Head;
+use memfit_report::{NOT_EXACT, NOT_KNOWN};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -19,8 +20,8 @@ pub(crate) fn Notes(props: &Props) -> Html {
         <section class="card" aria-labelledby="notes-title">
             <h2 id="notes-title">{"What this rests on"}</h2>
             if !head.unknown.is_empty() {
-                <h3>{"Not exact"}</h3>
-                <p>{"Operators without a rule, or whose results have no known size; what they need beyond that is missing: "}{head.unknown.join(", ")}</p>
+                <h3>{NOT_EXACT}</h3>
+                <p>{head.unknown.join(", ")}{": "}{NOT_KNOWN}</p>
             }
             { list("Warnings", &head.warnings) }
             { list("Assumptions", &head.assumptions) }
