@@ -107,10 +107,9 @@ impl<'r, 'l> Torch<'r, 'l> {
 
     /// Tensor `i` of a layer that computes in float32 at least, as it came.
     pub fn widened(&mut self, i: usize) -> Traced {
-        match (self.given.get(i).cloned(), self.half()) {
-            (Some(x), Some(_)) => x.cast(self.l, DType::Float32),
-            (Some(x), None) => x,
-            (None, _) => self.cast_input(i, Some(DType::Float32)),
+        match self.given.get(i).cloned() {
+            Some(x) => self.wide(&x),
+            None => self.cast_input(i, Some(DType::Float32)),
         }
     }
 

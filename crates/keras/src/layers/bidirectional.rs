@@ -5,8 +5,7 @@
 use super::LayerSpec;
 use super::rnn::Rnn;
 use crate::arguments::{Argument, Arguments};
-use crate::layer::Cell;
-use crate::layer::{Call, Configured, Layer, Weight};
+use crate::layer::{Call, Cell, Configured, Layer, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
@@ -23,8 +22,6 @@ pub struct Bidirectional {
     pub backward: Configured,
     /// How their outputs become one.
     pub merge: MergeMode,
-    /// Its name.
-    mode: String,
 }
 
 /// How two outputs become one.
@@ -32,8 +29,12 @@ pub struct Bidirectional {
 pub enum MergeMode {
     /// One after the other along the features.
     Concat,
-    /// Element by element: sum, product, mean.
-    Pointwise,
+    /// Their sum.
+    Sum,
+    /// Their product.
+    Product,
+    /// Their mean.
+    Mean,
     /// Not at all.
     None,
 }
@@ -43,7 +44,9 @@ fn read(source: &Source<'_>) -> Result<Bidirectional, String> {
         None => MergeMode::Concat,
         Some(Value::Null) => MergeMode::None,
         Some(mode) if mode == "concat" => MergeMode::Concat,
-        Some(mode) if ["sum", "mul", "ave"].into_iter().any(|m| mode == m) => MergeMode::Pointwise,
+        Some(mode) if mode == "sum" => MergeMode::Sum,
+        Some(mode) if mode == "mul" => MergeMode::Product,
+        Some(mode) if mode == "ave" => MergeMode::Mean,
         Some(other) => {
             return Err(format!("merge_mode: expected concat, sum, mul, ave or none, found {other}"));
         }
@@ -63,8 +66,7 @@ fn read(source: &Source<'_>) -> Result<Bidirectional, String> {
         Some(backward) => backward,
         None => renamed(mirrored, "backward_"),
     };
-    let mode = source.object.config.get("merge_mode").and_then(Value::as_str).unwrap_or("concat").to_owned();
-    Ok(Bidirectional { forward: renamed(layer, "forward_"), backward, merge, mode })
+    Ok(Bidirectional { forward: renamed(layer, "forward_"), backward, merge })
 }
 
 /// How it is found.
@@ -89,7 +91,7 @@ impl Layer for Bidirectional {
                 let axis = y.rank().saturating_sub(1);
                 vec![y.replaced(axis, spec::sum(y.last()?, z.last()?)?)]
             }
-            MergeMode::Pointwise => vec![y.clone()],
+            MergeMode::Sum | MergeMode::Product | MergeMode::Mean => vec![y.clone()],
             MergeMode::None => vec![y.clone(), z.clone()],
         };
         for output in &mut outputs {
@@ -132,13 +134,11 @@ impl Layer for Bidirectional {
             }
             [forward, backward]
         };
-        let y = match (self.merge, &*self.mode) {
-            (MergeMode::Concat, _) => run.cat(&halves, shape),
-            (_, "mul") => run.mul(&halves[0], &halves[1]),
-            (_, mode) => {
-                let sum = run.add(&halves[0], &halves[1]);
-                if mode == "ave" { sum.scale(run.l, "div") } else { sum }
-            }
+        let y = match self.merge {
+            MergeMode::Concat => run.cat(&halves, shape),
+            MergeMode::Product => run.mul(&halves[0], &halves[1]),
+            MergeMode::Mean => run.add(&halves[0], &halves[1]).scale(run.l, "div"),
+            MergeMode::Sum | MergeMode::None => run.add(&halves[0], &halves[1]),
         };
         run.finish(&y);
     }
@@ -187,7 +187,7 @@ impl Layer for Bidirectional {
                 let merged = run.concat(&[*y, z], &shape);
                 run.finish(merged);
             }
-            MergeMode::Pointwise => {
+            MergeMode::Sum | MergeMode::Product | MergeMode::Mean => {
                 let merged = run.binary("AddV2", *y, z);
                 run.finish(merged);
             }

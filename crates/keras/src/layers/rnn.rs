@@ -106,9 +106,7 @@ impl Rnn {
     fn time(&self) -> usize {
         usize::from(!self.options.time_major)
     }
-}
 
-impl Rnn {
     /// Its cell where Keras' PyTorch backend runs it on cuDNN, and no states are asked for.
     pub(super) fn on_cudnn(&self) -> Option<&RecurrentCell> {
         let options = &self.options;

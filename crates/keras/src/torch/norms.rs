@@ -86,7 +86,7 @@ impl Torch<'_, '_> {
         let mut factor = variance.pointwise(self.l, "rsqrt", Saved::Output(0));
         let variable = |run: &mut Self, k: usize| {
             let variable = run.weight(k).reshape(run.l, channels);
-            run.half().map_or_else(|| variable.clone(), |_| variable.cast(run.l, DType::Float32))
+            run.wide(&variable)
         };
         if let Some(k) = scale {
             let gamma = variable(self, k);
