@@ -77,9 +77,7 @@ impl ParallelArgs {
                 .hint("each replica takes --tensor-parallel times --pipeline-stages GPUs")
         })
     }
-}
 
-impl ParallelArgs {
     /// What is to be said where there is nobody to share with.
     pub(super) fn warning(&self, parallel: Option<Parallel>) -> Option<String> {
         (self.parallel != Sharing::Ddp && parallel.is_none())

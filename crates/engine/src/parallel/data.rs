@@ -11,8 +11,7 @@
 use super::Sharding;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
-use memfit_graph::Bytes;
-use memfit_graph::order;
+use memfit_graph::{Bytes, order};
 use std::collections::BTreeMap;
 
 const FIRST_BUCKET: Bytes = Bytes::mib(1);

@@ -9,8 +9,7 @@
 use super::data::unit;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, Timeline, replay};
-use memfit_graph::Bytes;
-use memfit_graph::order;
+use memfit_graph::{Bytes, order};
 
 /// Blocks that tensors are rounded up to where stages are compared.
 const BLOCK: u64 = 512;

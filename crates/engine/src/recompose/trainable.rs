@@ -7,8 +7,7 @@
 use super::Finding;
 use super::rewriter::Rewriter;
 use crate::parameters::{Stored, by_use};
-use memfit_graph::order;
-use memfit_graph::{DType, Role, TensorId, Variable};
+use memfit_graph::{DType, Role, TensorId, Variable, order};
 
 /// Says so.
 pub(super) fn find(rw: &Rewriter<'_>) -> Vec<Finding> {

@@ -6,9 +6,8 @@
 
 use super::calls::Traced;
 use super::matmul::matmul_as_is;
-use crate::order;
 use crate::{
-    Autocast, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Shape, elements,
+    Autocast, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, OutDtype, Place, Shape, elements, order,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;

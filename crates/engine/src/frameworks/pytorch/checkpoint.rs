@@ -9,8 +9,7 @@ use super::gradients::Gradient;
 use super::record::{Node, NodeInput, Span, Way};
 use super::tape::{Edge, NodeRef, Tape, TensorRef};
 use crate::{Checkpoint, StorageId};
-use memfit_graph::order;
-use memfit_graph::{Grad, Graph, TensorId};
+use memfit_graph::{Grad, Graph, TensorId, order};
 use std::ops::Range;
 
 /// A run of nodes that is recomputed as one.

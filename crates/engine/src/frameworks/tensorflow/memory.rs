@@ -8,9 +8,8 @@
 use super::{Builder, Effect, Place, SavedStorage, Stage, Wire};
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
-use memfit_graph::Bytes;
 use memfit_graph::kernels::Made;
-use memfit_graph::order;
+use memfit_graph::{Bytes, order};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
