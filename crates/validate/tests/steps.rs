@@ -83,7 +83,7 @@ fn balanced_checkpointing_keeps_less_and_computes_the_same() {
 #[test]
 fn what_of_a_plan_burn_does_not_run_is_refused_before_anything_is_made() {
     let plans = [
-        ("plan", Plan { precision: Precision::Bf16, master_weights: true, ..plan() }),
+        ("--master-weights", Plan { precision: Precision::Bf16, master_weights: true, ..plan() }),
         ("--checkpoint", Plan { checkpoint: Checkpoint::Full, ..plan() }),
     ];
     for (flag, plan) in plans {
