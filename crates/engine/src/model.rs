@@ -35,9 +35,11 @@ pub(crate) fn block(framework: Framework) -> u64 {
 }
 
 /// One step, and the batch size it has.
-struct Run {
+struct Run<'m> {
     step: pytorch::Step,
     batch: Option<u64>,
+    /// The graph that ran.
+    prepared: Cow<'m, Prepared>,
     /// What the whole model stores, where the step is that of a GPU with a part of it.
     whole: Option<Vec<pytorch::StoredTensor>>,
 }
@@ -91,7 +93,7 @@ impl Model {
         &self.prepared(plan).graph
     }
 
-    pub(crate) fn prepared(&self, plan: &Plan) -> &Prepared {
+    fn prepared(&self, plan: &Plan) -> &Prepared {
         let options = options(plan);
         match variant(options).checked_sub(1).and_then(|i| self.variants.get(i)) {
             None => &self.prepared,
@@ -100,9 +102,10 @@ impl Model {
     }
 
     /// The same for these sizes, where they decide how often a loop runs or which branch is taken.
-    fn prepared_for(&self, binding: &Binding, plan: &Plan) -> Option<Prepared> {
-        let is_open = self.prepared(plan).graph.has_bodies();
-        is_open.then(|| prepare_for(&self.source, binding, options(plan))).flatten()
+    pub(crate) fn prepared_for(&self, binding: &Binding, plan: &Plan) -> Cow<'_, Prepared> {
+        let of_file = self.prepared(plan);
+        let own = of_file.graph.has_bodies().then(|| prepare_for(&self.source, binding, options(plan)));
+        own.flatten().map_or(Cow::Borrowed(of_file), Cow::Owned)
     }
 
     /// The plan as the file's layers run it: a mixed policy of their own stands before the plan's precision.
@@ -134,8 +137,11 @@ impl Model {
     ) -> Result<Estimate, Vec<Problem>> {
         let asked = plan.precision;
         let plan = &*self.under_policy(plan);
+        let on_card = card.map_or_else(|| plan.clone(), |card| plan.on(card));
+        let run = self.run(binding, &on_card)?;
+        let (mut step, batch_size) = (run.step, run.batch);
         let mut warnings: Vec<String> =
-            self.prepared(plan).report.findings.iter().map(|f| f.message.clone()).collect();
+            run.prepared.report.findings.iter().map(|f| f.message.clone()).collect();
         let named = |glob: &String| self.source.tensors.iter().any(|t| crate::glob_matches(glob, &t.name));
         let nothing = plan.freeze.iter().filter(|glob| !named(glob));
         warnings.extend(nothing.map(|glob| format!("--freeze {glob} matches no parameter")));
@@ -143,9 +149,6 @@ impl Model {
             warnings.push("the layers in the file have a mixed dtype policy of their own, which stands before --precision".into());
         }
         warnings.extend(plan.idle_for(self.prepared.structure.is_keras));
-        let on_card = card.map_or_else(|| plan.clone(), |card| plan.on(card));
-        let run = self.run(binding, &on_card)?;
-        let (mut step, batch_size) = (run.step, run.batch);
         let mut replayed = replay::peak(&step.timeline, block(plan.framework));
         let unknown = Card::alone(Device::unknown());
         let on = card.unwrap_or(&unknown);
@@ -221,18 +224,19 @@ impl Model {
         infer(&self.prepared.graph, binding).map(|inferred| inferred.batch)
     }
 
-    fn run(&self, binding: &Binding, plan: &Plan) -> Result<Run, Vec<Problem>> {
+    fn run(&self, binding: &Binding, plan: &Plan) -> Result<Run<'_>, Vec<Problem>> {
         if crate::optimizers::find(&plan.optimizer).is_none() {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
             return Err(vec![Problem::new("optimizer", message)]);
         }
         let plan = &*self.under_policy(plan);
-        let own = self.prepared_for(binding, plan);
-        let Prepared { graph, structure, .. } = own.as_ref().unwrap_or_else(|| self.prepared(plan));
+        let prepared = self.prepared_for(binding, plan);
+        let Prepared { graph, structure, .. } = &*prepared;
         let inferred = infer(graph, binding)?;
         let batch = inferred.batch;
         let Some(parallel) = plan.parallel else {
-            return Ok(Run { step: run(graph, structure, &inferred, plan)?, batch, whole: None });
+            let step = run(graph, structure, &inferred, plan)?;
+            return Ok(Run { step, batch, prepared, whole: None });
         };
         let plan = Plan { accumulate: parallel.micro_batches(plan.accumulate), ..plan.clone() };
         let mut step = run(graph, structure, &inferred, &plan)?;
@@ -250,7 +254,7 @@ impl Model {
             whole.get_or_insert(all);
         }
         step.assumptions.extend(said);
-        Ok(Run { step, batch, whole })
+        Ok(Run { step, batch, prepared, whole })
     }
 
     /// What is kept for backward, by the autograd functions that keep it: (functions, bytes, storages). For checking the
@@ -259,8 +263,8 @@ impl Model {
     /// # Errors
     /// As [`Model::estimate`].
     pub fn saved_by_function(&self, binding: &Binding, plan: &Plan) -> Result<Vec<SavedBy>, Vec<Problem>> {
-        let own = self.prepared_for(binding, plan);
-        let Prepared { graph, structure, .. } = own.as_ref().unwrap_or_else(|| self.prepared(plan));
+        let prepared = self.prepared_for(binding, plan);
+        let Prepared { graph, structure, .. } = &*prepared;
         let inferred = infer(graph, binding)?;
         let step = pytorch::run(graph, structure, &inferred, plan)?;
         let mut groups: std::collections::BTreeMap<Vec<&'static str>, (Bytes, u64)> = Default::default();

@@ -7,6 +7,7 @@ use crate::{Plan, Structure, recompose};
 use memfit_graph::{Binding, Graph, Inferred, Problem, infer};
 
 /// A graph as the framework runs it, with what was done to get there.
+#[derive(Clone)]
 pub(crate) struct Prepared {
     pub(crate) graph: Graph,
     pub(crate) structure: Structure,
@@ -118,6 +119,9 @@ mod tests {
             let binding = Binding { values, ..Binding::default() };
             let estimate = model.estimate(&binding, &Plan::default()).unwrap();
             assert!(estimate.unknown.is_empty(), "{:?}", estimate.unknown);
+            // What a real step runs is what is estimated.
+            let setting = model.setting(&binding, &Plan::default()).unwrap();
+            assert_eq!(setting.graph.nodes.iter().filter(|node| node.op.name() == "Tanh").count(), n as usize);
             estimate.saved_for_backward.0
         };
         // Each tanh keeps its result.

@@ -6,12 +6,13 @@ use crate::parameters::Stored;
 use crate::prepared::Prepared;
 use crate::{Loss, Model, Plan, host};
 use memfit_graph::{Binding, DType, Graph, Inferred, Problem, TensorId, infer};
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// A model with everything bound that a step needs.
 pub struct Setting<'a> {
     /// The graph as the framework runs it.
-    pub graph: &'a Graph,
+    pub graph: Cow<'a, Graph>,
     /// Types and folded elements.
     pub inferred: Inferred,
     /// By tensor, what it is where it is stored.
@@ -52,7 +53,9 @@ impl Model {
         if let Some(problem) = plan.refusal() {
             return Err(vec![problem]);
         }
-        let Prepared { graph, structure, .. } = self.prepared(plan);
+        let plan = &*self.under_policy(plan);
+        let prepared = self.prepared_for(binding, plan);
+        let Prepared { graph, structure, .. } = &*prepared;
         let inferred = infer(graph, binding)?;
         let (stored, host) = host::stored(graph, structure, &inferred, &plan.freeze);
         let shape = |id: &TensorId| inferred.shape(*id).and_then(|s| s.known());
@@ -83,6 +86,10 @@ impl Model {
         let compared = outputs.iter().take(used).map(|(id, _)| *id).collect();
         let upcast = loss == Loss::CrossEntropy && classes.upcast;
         let recomputed = checkpoint::segments(graph, plan.checkpoint).into_iter().map(|s| s.nodes).collect();
+        let graph = match prepared {
+            Cow::Borrowed(prepared) => Cow::Borrowed(&prepared.graph),
+            Cow::Owned(prepared) => Cow::Owned(prepared.graph),
+        };
         Ok(Setting {
             graph,
             inferred,

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Facts about a graph by tensor and by node.
+#[derive(Clone)]
 pub(crate) struct Structure {
     /// By tensor, how often it is read; an output of the graph counts as read once more.
     pub(crate) uses: Vec<u32>,

@@ -42,7 +42,7 @@ pub(super) fn fed(
     plan: &Plan,
     outputs: &[TensorId],
 ) -> Result<(), Refusal> {
-    let graph = setting.graph;
+    let graph = &*setting.graph;
     let mut inputs = Vec::new();
     for id in &graph.inputs {
         let shape = setting.inferred.shape(*id).and_then(|s| s.known());

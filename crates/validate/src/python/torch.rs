@@ -104,7 +104,7 @@ fn needed(setting: &Setting<'_>, lines: Vec<Line>) -> Vec<Line> {
 
 /// The class, and what is fed to it.
 fn module(out: &mut String, setting: &Setting<'_>, plan: &Plan, lines: Vec<Line>) -> Result<(), Refusal> {
-    let graph = setting.graph;
+    let graph = &*setting.graph;
     let outputs: Vec<TensorId> =
         graph.outputs.iter().copied().filter(|id| setting.inferred.shape(*id).is_some()).collect();
     let mut stored: BTreeSet<TensorId> = lines.iter().flat_map(|line| &line.reads).copied().collect();
