@@ -33,7 +33,7 @@ mod real {
     use crate::args;
     use crate::output;
     use memfit_engine::frameworks::burn::{self, Program};
-    use memfit_graph::{Bytes, infer};
+    use memfit_graph::Bytes;
     use memfit_validate::backends::{self, Backend};
     use memfit_validate::measure::Run;
     use memfit_validate::measurement::Comparison;
@@ -92,10 +92,9 @@ mod real {
     fn program(asked: &Asked, backend: Backend, batch: Option<u64>) -> Result<Program, Failure> {
         let mut binding = asked.ready.binding.clone();
         binding.batch = batch.or(binding.batch);
-        let graph = asked.ready.model.recomposed(&asked.plan);
         let failure = |problems| asked.ready.failure(problems);
-        let inferred = infer(graph, &binding).map_err(failure)?;
-        let program = burn::program(graph, &inferred, &asked.plan).map_err(failure)?;
+        let setting = asked.ready.model.setting(&binding, &asked.plan).map_err(failure)?;
+        let program = burn::program(&setting.graph, &setting.inferred, &asked.plan).map_err(failure)?;
         for float in [program.stored, program.products] {
             let lacks = |why| {
                 let other = if backend == Backend::Cpu { "--backend wgpu or cuda; " } else { "" };

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use memfit_engine::allocators::CubeclConfig;
 use memfit_engine::frameworks::burn::{self, Backend};
 use memfit_engine::{Framework, Model, Plan};
-use memfit_graph::{Binding, Bytes, Problem, infer};
+use memfit_graph::{Binding, Bytes, Problem};
 use memfit_validate::framework::figures;
 use memfit_validate::measurement::error_percent;
 use memfit_validate::record::{self, Pools, Record};
@@ -95,9 +95,8 @@ fn on_burn(
     if let Some(pools) = &record.pools {
         backend.alignment = pools.alignment_bytes;
     }
-    let graph = model.recomposed(plan);
-    let inferred = infer(graph, binding).map_err(problem)?;
-    let program = burn::program(graph, &inferred, plan).map_err(problem)?;
+    let setting = model.setting(binding, plan).map_err(problem)?;
+    let program = burn::program(&setting.graph, &setting.inferred, plan).map_err(problem)?;
     let p = burn::predict(&program, backend);
     let mut found = BTreeMap::from([("before", p.steady.0), ("peak", p.between.0)]);
     if let Some(Pools { max_page_bytes, alignment_bytes }) = record.pools {
