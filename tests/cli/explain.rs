@@ -32,6 +32,21 @@ fn with_the_model_it_names_the_batch_that_fits() {
     assert!(found["model"]["largest_batch_size"].as_u64().unwrap() > 4);
 }
 
+#[test]
+fn what_the_log_says_otherwise_than_the_model_is_told() {
+    let model = file("explain_contradicts.onnx", &Builder::conv().bytes());
+    let log = file("explain_contradicts.log", format!("batch_size=16\n{LOG}").as_bytes());
+    let said = |batch: &[&str]| {
+        let args = [&["explain", &log, &model, "--format", "json"], batch].concat();
+        memfit(&args).json()["model"]["contradictions"].to_string()
+    };
+    assert!(!said(&[]).contains("another batch"));
+    let given = said(&["-b", "4"]);
+    assert!(given.contains("names another batch: 16"), "{given}");
+    assert!(given.contains("Tensors held 10.11 GiB when the allocation failed"), "{given}");
+    assert!(given.contains("No tensor of the step at a batch of 4"), "{given}");
+}
+
 /// TensorFlow's words for a tensor that could not be had.
 fn tensor(shape: &str, node: &str) -> String {
     format!(

@@ -121,7 +121,10 @@ mod tests {
             assert!(estimate.unknown.is_empty(), "{:?}", estimate.unknown);
             // What a real step runs is what is estimated.
             let setting = model.setting(&binding, &Plan::default()).unwrap();
-            assert_eq!(setting.graph.nodes.iter().filter(|node| node.op.name() == "Tanh").count(), n as usize);
+            assert_eq!(
+                setting.graph.nodes.iter().filter(|node| node.op.name() == "Tanh").count(),
+                n as usize
+            );
             estimate.saved_for_backward.0
         };
         // Each tanh keeps its result.

@@ -8,7 +8,7 @@ use crate::{Log, Message};
 use memfit_engine::advise::{Advice, Around, advise};
 use memfit_engine::devices::{Card, Device};
 use memfit_engine::fit::{self, Axis};
-use memfit_engine::{Estimate, EventKind, Model, Phase, Plan, Verdict};
+use memfit_engine::{Estimate, EventKind, Model, Peak, Phase, Plan, Verdict};
 use memfit_graph::{Binding, Bytes};
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ pub struct Place {
 }
 
 /// A log beside a model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Beside {
     /// The batch that the log was run with, where it could be found.
     pub batch: Option<u64>,
@@ -41,6 +41,8 @@ pub struct Beside {
     pub places: Vec<Place>,
     /// What that batch takes, as the driver shows it.
     pub predicted: Option<Bytes>,
+    /// What the log says otherwise than the model at that batch, sentence by sentence.
+    pub contradictions: Vec<String>,
     /// What the framework could take.
     pub capacity: Option<Bytes>,
     /// The largest batch that fits, as `memfit fit` says it; 0 where not even one sample does.
@@ -77,15 +79,45 @@ pub fn beside(
             }
         }
         if sure || !found.is_empty() && likely {
-            at = Some((batch, from, found, step.peak.device));
+            at = Some((batch, from, found, step.peak));
             break;
         }
     }
-    let (batch, batch_from, places, predicted) = match at {
-        Some((batch, from, places, predicted)) => (Some(batch), from, places, Some(predicted)),
-        None => (None, "", constant, None),
-    };
-    Some(Beside { batch, batch_from, places, predicted, capacity, fitting: None, advice: None })
+    let mut beside = Beside { capacity, ..Beside::default() };
+    match at {
+        Some((batch, from, places, peak)) => {
+            beside.contradictions = contradictions(log, failure, batch, &peak);
+            (beside.batch, beside.batch_from, beside.predicted) = (Some(batch), from, Some(peak.device));
+            beside.places = places;
+        }
+        None => beside.places = constant,
+    }
+    if let (true, Some(requested), Some(batch)) = (beside.places.is_empty(), failure.requested, beside.batch)
+    {
+        // A smaller request than PyTorch tells apart says nothing.
+        if failure.shape.is_some() || requested > ROUNDED {
+            beside
+                .contradictions
+                .push(format!("No tensor of the step at a batch of {batch} has the size that failed."));
+        }
+    }
+    Some(beside)
+}
+
+/// What the log says otherwise than a step at this batch.
+fn contradictions(log: &Log, failure: &Message, batch: u64, peak: &Peak) -> Vec<String> {
+    let mut said = Vec::new();
+    if let Some(named) = log.context.batch.filter(|named| *named > 0 && *named != batch) {
+        said.push(format!("The log names another batch: {named}."));
+    }
+    if let Some(held) = failure.allocated.filter(|held| held.0 / 100 * 97 > peak.allocated.0) {
+        said.push(format!(
+            "Tensors held {held} when the allocation failed, and this step never holds more than {}: the batch or a size was larger, \
+             or other tensors are alive (another model, outputs that are kept, graphs of earlier steps).",
+            peak.allocated
+        ));
+    }
+    said
 }
 
 /// Batches to try: what each is, and whether it needs no tensor of the failing size to be believed.
@@ -111,11 +143,14 @@ fn candidates(
         .chain(sizes)
 }
 
+/// The largest segment that PyTorch asks of the driver for a tensor of another size.
+const ROUNDED: Bytes = Bytes::mib(20);
+
 /// What the allocator asks of the driver for a tensor, as PyTorch prints it.
 fn asked(bytes: Bytes) -> Bytes {
     match bytes.0 {
         0..=0x10_0000 => Bytes::mib(2),
-        0x10_0001..0xA0_0000 => Bytes::mib(20),
+        0x10_0001..0xA0_0000 => ROUNDED,
         _ => bytes.round_up(2 * Bytes::MIB),
     }
 }
@@ -126,7 +161,7 @@ fn same(failure: &Message, requested: Bytes, bytes: Bytes) -> bool {
     }
     // Two decimals are printed.
     let grain = if requested.0 >= Bytes::GIB { Bytes::GIB / 100 } else { Bytes::MIB / 100 };
-    requested > Bytes::mib(20) && asked(bytes).0.abs_diff(requested.0) <= grain
+    requested > ROUNDED && asked(bytes).0.abs_diff(requested.0) <= grain
 }
 
 fn places(step: &Estimate, failure: &Message, pass: Option<Phase>) -> Vec<Place> {
@@ -228,11 +263,12 @@ impl Beside {
         if let Some(predicted) = self.predicted {
             let verdict = match self.capacity {
                 Some(capacity) if predicted > capacity => format!(", more than the {capacity} there were"),
-                Some(capacity) => format!(", which fits in {capacity}: look for what else held memory"),
+                Some(capacity) => format!(", which fits in {capacity}"),
                 None => String::new(),
             };
             said.push(format!("That step takes {predicted} on the device{verdict}."));
         }
+        said.extend(self.contradictions.iter().cloned());
         match self.fitting {
             Some(0) => said.push("Not even a batch of 1 fits.".into()),
             Some(batch) => said.push(format!("The largest batch that fits is {batch}.")),
@@ -249,7 +285,7 @@ impl Beside {
             .map(|p| json!({"layer": p.layer, "phase": p.phase.name(), "tensor": p.label}))
             .collect();
         json!({"batch_size": self.batch, "batch_from": self.batch_from, "places": places,
-            "predicted_device_bytes": self.predicted.map(|b| b.0), "capacity_bytes": self.capacity.map(|b| b.0),
+            "predicted_device_bytes": self.predicted.map(|b| b.0), "contradictions": self.contradictions, "capacity_bytes": self.capacity.map(|b| b.0),
             "largest_batch_size": self.fitting, "advice": self.advice.as_ref().map(advice_json)})
     }
 }
