@@ -3,7 +3,7 @@
 use crate::args::{ModelArgs, SizeArgs};
 use crate::failure::Failure;
 use crate::spool::{self, Spooled};
-use memfit_engine::{self as engine, Usual};
+use memfit_engine::{self as engine, Plan, Usual};
 use memfit_graph::{Binding, Graph, Problem};
 use memfit_keras::Options;
 use std::fs::File;
@@ -45,10 +45,11 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// What the user should know of the file: what training has and it does not show, and what the importer noticed.
-    pub(crate) fn notices(&self) -> Vec<String> {
-        let found = self.model.report().findings.iter().map(|finding| finding.message.clone());
-        found.chain(self.warnings.iter().map(ToString::to_string)).collect()
+    /// What the user should know of the file under these plans, and what the importer noticed.
+    pub(crate) fn notices(&self, plans: &[Plan]) -> Vec<String> {
+        let mut notices = self.model.notices(plans);
+        notices.extend(self.warnings.iter().map(ToString::to_string));
+        notices
     }
 
     /// What is wrong with the model under a plan.

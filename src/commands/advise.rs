@@ -19,7 +19,7 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
     let (mut plan, mut warnings) = args.plan.plan(loaded.usual())?;
     let release = args.stack.apply(&mut card, &mut plan)?;
     let ready = loaded.bind(&args.model.sizes)?;
-    warnings.splice(0..0, ready.notices());
+    warnings.splice(0..0, ready.notices(std::slice::from_ref(&plan)));
     let around = Around { life: args.life.life(), release };
     let advice = look(&ready.model, &ready.binding, &plan, &card, &around)
         .map_err(|problems| ready.failure(problems))?;

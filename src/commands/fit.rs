@@ -21,7 +21,7 @@ pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
     let ready = loaded.bind(&args.model.sizes)?;
     let (model, binding) = (&ready.model, &ready.binding);
     let cells = search(model, binding, &plans, &cards, &axis).map_err(|problems| ready.failure(problems))?;
-    warnings.splice(0..0, ready.notices());
+    warnings.splice(0..0, ready.notices(&plans));
     let matrix = report::Matrix {
         model: &ready.name,
         axis: axis.name(),

@@ -41,12 +41,14 @@ fn what_fits_needs_nothing_and_code_can_be_asked_for() {
 fn what_is_noticed_of_the_file_is_told_by_every_command() {
     const FOLDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/resnet18.dyn_eval.onnx");
     let warnings = |command: &str| {
-        let run = memfit(&[command, FOLDED, "-b", "8", "--gpu", "t4", "--format", "json"]);
+        let step = ["-b", "8", "--gpu", "t4", "--freeze", "nowhere.*"];
+        let run = memfit(&[&[command, FOLDED, "--format", "json"][..], &step].concat());
         assert_eq!(run.code, 0, "{}", run.err);
         run.json()["warnings"].clone()
     };
     let told = warnings("estimate");
     assert!(told[0].as_str().unwrap().contains("batch norm"), "{told}");
+    assert!(told[1].as_str().unwrap().contains("--freeze nowhere.*"), "{told}");
     assert_eq!((&warnings("fit"), &warnings("advise")), (&told, &told));
 }
 

@@ -170,6 +170,12 @@ fn an_unknown_operator_makes_it_not_exact_and_says_so() {
     }
     let run = memfit_with_input(&["estimate", "-", "-b", "2", "--format", "json"], &builder.bytes());
     assert_eq!(run.json()["unknown"], serde_json::json!(["com.example.Mystery"]));
+    let on_card = |command| {
+        let args = [command, "-", "-b", "2", "--gpu", "t4", "--format", "json"];
+        memfit_with_input(&args, &builder.bytes()).json()
+    };
+    assert_eq!(on_card("fit")["results"][0]["is_partial"], true);
+    assert_eq!(on_card("advise")["now"]["is_partial"], true);
 }
 
 /// Keras: four means, four variances and the count that `adapt` sets.

@@ -35,11 +35,9 @@ pub(crate) fn block(framework: Framework) -> u64 {
 }
 
 /// One step, and the batch size it has.
-struct Run<'m> {
+struct Run {
     step: pytorch::Step,
     batch: Option<u64>,
-    /// The graph that ran.
-    prepared: Cow<'m, Prepared>,
     /// What the whole model stores, where the step is that of a GPU with a part of it.
     whole: Option<Vec<pytorch::StoredTensor>>,
 }
@@ -117,6 +115,32 @@ impl Model {
         }
     }
 
+    /// What the user should know of the file under these plans: what training has and the file does not show, and which parts
+    /// of a plan do nothing.
+    pub fn notices(&self, plans: &[Plan]) -> Vec<String> {
+        let mut all = Vec::new();
+        for notice in plans.iter().flat_map(|plan| self.notices_under(plan)) {
+            if !all.contains(&notice) {
+                all.push(notice);
+            }
+        }
+        all
+    }
+
+    fn notices_under(&self, plan: &Plan) -> Vec<String> {
+        let mut notices: Vec<String> =
+            self.prepared(plan).report.findings.iter().map(|f| f.message.clone()).collect();
+        let named = |glob: &String| self.source.tensors.iter().any(|t| crate::glob_matches(glob, &t.name));
+        let nothing = plan.freeze.iter().filter(|glob| !named(glob));
+        notices.extend(nothing.map(|glob| format!("--freeze {glob} matches no parameter")));
+        let ran = self.under_policy(plan);
+        if ![Precision::Fp32, ran.precision].contains(&plan.precision) {
+            notices.push("the layers in the file have a mixed dtype policy of their own, which stands before --precision".into());
+        }
+        notices.extend(ran.idle_for(self.prepared.structure.is_keras));
+        notices
+    }
+
     /// What one step of `plan` holds, with the model's open sizes bound by `binding`.
     ///
     /// # Errors
@@ -135,20 +159,11 @@ impl Model {
         plan: &Plan,
         card: Option<&Card>,
     ) -> Result<Estimate, Vec<Problem>> {
-        let asked = plan.precision;
+        let warnings = self.notices_under(plan);
         let plan = &*self.under_policy(plan);
         let on_card = card.map_or_else(|| plan.clone(), |card| plan.on(card));
         let run = self.run(binding, &on_card)?;
         let (mut step, batch_size) = (run.step, run.batch);
-        let mut warnings: Vec<String> =
-            run.prepared.report.findings.iter().map(|f| f.message.clone()).collect();
-        let named = |glob: &String| self.source.tensors.iter().any(|t| crate::glob_matches(glob, &t.name));
-        let nothing = plan.freeze.iter().filter(|glob| !named(glob));
-        warnings.extend(nothing.map(|glob| format!("--freeze {glob} matches no parameter")));
-        if ![Precision::Fp32, plan.precision].contains(&asked) {
-            warnings.push("the layers in the file have a mixed dtype policy of their own, which stands before --precision".into());
-        }
-        warnings.extend(plan.idle_for(self.prepared.structure.is_keras));
         let mut replayed = replay::peak(&step.timeline, block(plan.framework));
         let unknown = Card::alone(Device::unknown());
         let on = card.unwrap_or(&unknown);
@@ -224,7 +239,7 @@ impl Model {
         infer(&self.prepared.graph, binding).map(|inferred| inferred.batch)
     }
 
-    fn run(&self, binding: &Binding, plan: &Plan) -> Result<Run<'_>, Vec<Problem>> {
+    fn run(&self, binding: &Binding, plan: &Plan) -> Result<Run, Vec<Problem>> {
         if crate::optimizers::find(&plan.optimizer).is_none() {
             let message = format!("there is no optimizer `{}`", plan.optimizer);
             return Err(vec![Problem::new("optimizer", message)]);
@@ -235,8 +250,7 @@ impl Model {
         let inferred = infer(graph, binding)?;
         let batch = inferred.batch;
         let Some(parallel) = plan.parallel else {
-            let step = run(graph, structure, &inferred, plan)?;
-            return Ok(Run { step, batch, prepared, whole: None });
+            return Ok(Run { step: run(graph, structure, &inferred, plan)?, batch, whole: None });
         };
         let plan = Plan { accumulate: parallel.micro_batches(plan.accumulate), ..plan.clone() };
         let mut step = run(graph, structure, &inferred, &plan)?;
@@ -254,7 +268,7 @@ impl Model {
             whole.get_or_insert(all);
         }
         step.assumptions.extend(said);
-        Ok(Run { step, batch, prepared, whole })
+        Ok(Run { step, batch, whole })
     }
 
     /// What is kept for backward, by the autograd functions that keep it: (functions, bytes, storages). For checking the

@@ -28,6 +28,7 @@ struct Result<'a> {
     usable_bytes: u64,
     verdict: &'a str,
     held_bytes: u64,
+    is_partial: bool,
 }
 
 #[derive(Serialize)]
@@ -64,6 +65,7 @@ fn result(outcome: &Outcome) -> Result<'static> {
         usable_bytes: outcome.usable.0,
         verdict: words::verdict(outcome.verdict),
         held_bytes: outcome.held.0,
+        is_partial: outcome.is_partial,
     }
 }
 

@@ -60,6 +60,7 @@ struct Entry<'a> {
     monotone: bool,
     model_ends: bool,
     search_ends: bool,
+    is_partial: bool,
 }
 
 #[derive(Serialize)]
@@ -84,6 +85,7 @@ pub fn json(m: &Matrix<'_>) -> String {
         monotone: cell.monotone,
         model_ends: cell.ends,
         search_ends: cell.open,
+        is_partial: cell.is_partial,
     });
     let smallest = smallest(m.cells, m.wanted()).into_iter().map(|cell| Smallest {
         precision: words::precision(cell.precision),

@@ -5,7 +5,7 @@ use crate::compact::{self, Sparse};
 use crate::request::Options;
 use crate::request::{self, Asked};
 use memfit_engine::advise::{Around, advise};
-use memfit_engine::{Estimate, Model, Usual, fit};
+use memfit_engine::{Estimate, Model, Plan, Usual, fit};
 use memfit_graph::{Problem, infer};
 #[cfg(feature = "keras")]
 use memfit_keras::Options;
@@ -13,6 +13,7 @@ use memfit_report::{Inspection, inspect, json};
 use std::io::{self, Read, Seek};
 use std::ops::Range;
 use std::path::Path;
+use std::slice;
 
 /// A model whose structure has been read; its file is needed again for [`Opened::compact`] alone.
 pub struct Opened {
@@ -122,10 +123,9 @@ impl Opened {
         Usual::of(self.format, &self.producer)
     }
 
-    /// What the user should know of the file: what training has and it does not show, and what is odd about it.
-    fn notices(&self) -> Vec<String> {
-        let found = self.model.report().findings.iter().map(|finding| finding.message.clone());
-        found.chain(self.warnings.iter().cloned()).collect()
+    /// What the user should know of the file under these plans, and what is odd about it.
+    fn notices(&self, plans: &[Plan]) -> Vec<String> {
+        [self.model.notices(plans), self.warnings.clone()].concat()
     }
 
     /// What one training step holds.
@@ -160,7 +160,7 @@ impl Opened {
         let search = request::read_search(search, &asked)?;
         let (model, binding) = (&self.model, &asked.binding);
         let cells = fit::matrix(model, binding, &search.plans, &search.cards, &search.axis, &mut |_, _| {})?;
-        let warnings = [self.notices(), search.warnings].concat();
+        let warnings = [self.notices(&search.plans), search.warnings].concat();
         Ok(memfit_report::fit::json(&memfit_report::fit::Matrix {
             model: &self.name,
             axis: search.axis.name(),
@@ -181,7 +181,7 @@ impl Opened {
         };
         let around = Around { life: asked.life.unwrap_or_default(), release: None };
         let advice = advise(&self.model, &asked.binding, &asked.plan, card, &around)?;
-        let warnings = [self.notices(), asked.warnings].concat();
+        let warnings = [self.notices(slice::from_ref(&asked.plan)), asked.warnings].concat();
         Ok(memfit_report::advise::json(&self.name, &advice, &warnings))
     }
 

@@ -255,6 +255,8 @@ export interface Fits {
     monotone: boolean;
     model_ends: boolean;
     search_ends: boolean;
+    /** Not exact: the shapes or the rules of some operators are not known, so nothing is safe. */
+    is_partial: boolean;
   }[];
   smallest: { precision: Precision; optimizer: string; gpu: string }[];
   warnings: string[];
@@ -270,6 +272,8 @@ export interface Outcome {
   verdict: Verdict;
   /** What the driver shows for the process. */
   held_bytes: number;
+  /** Not exact: the shapes or the rules of some operators are not known, so nothing is safe. */
+  is_partial: boolean;
 }
 
 /** `memfit advise --format json`. */
