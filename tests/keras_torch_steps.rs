@@ -3,7 +3,7 @@
 
 use memfit_engine::{Framework, Model, Plan};
 use memfit_graph::Binding;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// By how much, in bytes, an estimate may be lower: scalars of the optimizer, the loss and the metrics, of 512 bytes each.
 const SCALARS: u64 = 24 << 10;
@@ -34,4 +34,27 @@ fn steps_hold_what_pytorch_allocates() {
         }
     }
     assert!(off.is_empty(), "{off:#?}");
+}
+
+#[test]
+fn a_function_of_ones_own_is_told_as_a_bound() {
+    let layer =
+        |class: &str, config: Value| json!({"module": "keras.layers", "class_name": class, "config": config});
+    let function = json!({"module": "builtins", "class_name": "function", "config": "mine", "registered_name": "function"});
+    let dense =
+        |activation: Value| layer("Dense", json!({"name": "dense", "units": 4, "activation": activation}));
+    let input = layer("InputLayer", json!({"name": "in", "batch_shape": [null, 8], "dtype": "float32"}));
+    for framework in [Framework::Pytorch, Framework::Tensorflow] {
+        for (activation, unknown) in [(json!("hard_silu"), 0), (function.clone(), 1)] {
+            let layers = json!([input.clone(), dense(activation)]);
+            let model = json!({"module": "keras", "class_name": "Sequential", "config": {"name": "m", "layers": layers}});
+            let imported =
+                memfit_keras::import(model.to_string().as_bytes(), &memfit_keras::Options::default());
+            let model = Model::new(imported.unwrap().graph, "m", "keras", 0);
+            let binding = Binding { batch: Some(2), ..Binding::default() };
+            let plan = Plan { framework, ..Plan::default() };
+            let estimate = model.estimate(&binding, &plan).unwrap();
+            assert_eq!(estimate.unknown.len(), unknown, "{framework:?} {:?}", estimate.unknown);
+        }
+    }
 }

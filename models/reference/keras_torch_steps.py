@@ -111,6 +111,30 @@ def operations():
     return Model(x, layers.Dense(5, activation="softmax")(h))
 
 
+def kernels():
+    x = h = Input((16, 32))
+    for name in ("celu", "elu", "exponential", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_tanh", "leaky_relu", "log_sigmoid",
+                 "log_softmax", "relu6", "selu", "sigmoid", "soft_shrink", "softplus", "tanh"):
+        h = layers.Activation(name)(layers.Dense(32)(h))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.Flatten()(h)))
+
+
+def composed():
+    x = h = Input((16, 32))
+    for name in ("mish", "softsign", "sparse_plus", "sparse_sigmoid", "sparsemax", "squareplus", "tanh_shrink"):
+        h = layers.Activation(name)(layers.Dense(32)(h))
+    h = layers.Softmax(axis=(1, 2))(ops.glu(layers.Dense(64)(h)))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.Flatten()(h)))
+
+
+def rectified():
+    x = h = Input((16, 32))
+    for layer in (layers.ReLU(max_value=6), layers.ReLU(max_value=1), layers.ReLU(negative_slope=0.1), layers.ReLU(threshold=0.5),
+                  layers.ReLU(6, 0.1), layers.ReLU(1, 0.1, 0.5), layers.ELU(0.5), layers.LeakyReLU(), layers.PReLU()):
+        h = layer(layers.Dense(32)(h))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.Flatten()(h)))
+
+
 OPTIMIZERS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "rmsprop", "sgd")
 STEPS = [(dense, optimizer, "float32") for optimizer in OPTIMIZERS]
 STEPS += [(dense, "adam", policy) for policy in ("mixed_float16", "mixed_bfloat16")]
@@ -119,6 +143,7 @@ STEPS += [(recurrent, "sgd", policy) for policy in ("float32", "mixed_float16")]
 STEPS += [(model, "adam", policy) for model in (bidirectional, time_distributed, group_norm, einsum, operations)
           for policy in ("float32", "mixed_float16")]
 STEPS += [(attention, "adam", policy) for policy in ("float32", "mixed_float16", "mixed_bfloat16")]
+STEPS += [(model, "sgd", policy) for model in (kernels, composed, rectified) for policy in ("float32", "mixed_float16")]
 
 
 def answer():

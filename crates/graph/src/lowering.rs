@@ -352,7 +352,7 @@ impl<'a> Lowering<'a> {
 
     /// A bound from above for an operator whose rule is not known: it keeps all inputs and outputs.
     pub fn not_modelled(&mut self) {
-        self.modelled = false;
+        self.is_bound();
         let mut call = Call::new("unknown");
         for i in (0..self.inputs.len()).filter(|i| self.inputs[*i].is_some()) {
             call = call.input(Operand::Input(i), Grad::New);
@@ -368,6 +368,11 @@ impl<'a> Lowering<'a> {
         let call = self.calls.len() - 1;
         self.bound
             .extend(used.into_iter().enumerate().map(|(output, j)| (j, Operand::Result { call, output })));
+    }
+
+    /// Says that what is written is a bound from above.
+    pub fn is_bound(&mut self) {
+        self.modelled = false;
     }
 
     /// The calls, the bound outputs, and whether the operator has a rule.

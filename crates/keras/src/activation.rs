@@ -73,6 +73,20 @@ activations! {
     Threshold "threshold",
 }
 
+impl Activation {
+    /// The function that an operation of this class applies: `HardSigmoid` for `hard_sigmoid`.
+    pub fn of_class(class: &str) -> Activation {
+        let mut name = String::new();
+        for (i, c) in class.char_indices() {
+            if c.is_uppercase() && i > 0 {
+                name.push('_');
+            }
+            name.extend(c.to_lowercase());
+        }
+        Activation::named(&name)
+    }
+}
+
 impl<'de> Deserialize<'de> for Activation {
     /// A name, nothing, or a serialised function or layer: `{"class_name": "function", "config": "gelu", …}`.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Activation, D::Error> {

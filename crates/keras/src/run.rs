@@ -83,6 +83,9 @@ impl<'r, 'a> Run<'r, 'a> {
 
     /// Applies an activation.
     pub fn activate(&mut self, activation: &Activation, x: Wire) -> Wire {
+        if matches!(activation, Activation::Other(_)) {
+            return self.lowering.bound(x);
+        }
         let flow = &mut **self.lowering;
         match activation {
             Activation::Linear => x,

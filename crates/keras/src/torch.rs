@@ -3,17 +3,17 @@
 //! keras/src/backend/torch/nn.py and numpy.py (3.15). Images of channels last are turned around for every window: a contiguous copy, and
 //! for a convolution another one in PyTorch's own channels-last layout, as its kernel is. What is not written here stays a bound.
 
+mod activations;
 mod norms;
 mod recurrent;
 mod windows;
 
-use crate::activation::Activation;
 use crate::arguments::Arguments;
 use crate::layer::{Call as LayerCall, Configured};
 use crate::spec::Spec;
 use memfit_graph::ops::matmul::matmul;
 use memfit_graph::ops::{Sdpa, Traced, scaled_dot_product_attention};
-use memfit_graph::{Autocast, Call, DType, Grad, Lowering, OutDtype, Place, Saved, Shape, elements};
+use memfit_graph::{Call, DType, Grad, Lowering, OutDtype, Place, Saved, Shape, elements};
 
 /// The calls of one layer in the making.
 pub struct Torch<'r, 'l> {
@@ -51,7 +51,7 @@ impl<'r, 'l> Torch<'r, 'l> {
         first: usize,
         shape: &[u64],
     ) -> Option<Traced> {
-        let dtype = self.half().unwrap_or(DType::Float32);
+        let dtype = self.dtype();
         let specs: Vec<Spec> = given.iter().map(|x| Spec::new(Shape::from(&x.shape[..]), dtype)).collect();
         let arguments = Arguments::plain(given.len());
         let count = layer.own_weights(&arguments, &specs).map_or(0, |weights| weights.len());
@@ -128,6 +128,17 @@ impl<'r, 'l> Torch<'r, 'l> {
         self.mixed.or(Some(self.l.dtype(0)).filter(|dtype| dtype.is_half()))
     }
 
+    /// The dtype that the layer computes in.
+    pub fn dtype(&self) -> DType {
+        self.half().unwrap_or(DType::Float32)
+    }
+
+    /// The tensor that an argument of the call is, as it came.
+    pub fn argument(&mut self, position: usize, name: &str) -> Option<Traced> {
+        let at = self.call.arguments.tensor(position, name).filter(|at| *at < self.tensors)?;
+        Some(self.given.get(at).cloned().unwrap_or_else(|| Traced::input(self.l, at)))
+    }
+
     fn cast_input(&mut self, i: usize, to: Option<DType>) -> Traced {
         let x = Traced::input(self.l, i);
         let from = self.l.dtype(i);
@@ -168,38 +179,33 @@ impl<'r, 'l> Torch<'r, 'l> {
         a.mul(self.l, b, &shape)
     }
 
-    /// A function of two, of which both are kept: the larger, the smaller, the quotient.
-    pub fn keeping_both(&mut self, name: &'static str, a: &Traced, b: &Traced) -> Traced {
+    /// A function of two, of which both are kept: the larger, the smaller.
+    pub fn keeping_both(&mut self, a: &Traced, b: &Traced) -> Traced {
         let shape = broadcast(&a.shape, &b.shape);
+        Traced::of(self.l, Self::of_both("maximum", a, b, &shape), &shape, &[a, b])
+    }
+
+    /// A quotient. The divisor's gradient is `-grad * ((self / other) / other)`: two more tensors.
+    pub fn divide(&mut self, a: &Traced, b: &Traced) -> Traced {
+        let shape = broadcast(&a.shape, &b.shape);
+        let mut call = Self::of_both("div", a, b, &shape);
+        if b.requires_grad {
+            let scratch = |call: Call| call.backward_scratch(&shape, OutDtype::Promoted);
+            call = scratch(scratch(call));
+        }
+        Traced::of(self.l, call, &shape, &[a, b])
+    }
+
+    fn of_both(name: &'static str, a: &Traced, b: &Traced, shape: &[u64]) -> Call {
         let call = Call::new(name).input(a.operand, Grad::Pointwise).input(b.operand, Grad::Pointwise);
-        let call = call.output(&shape, OutDtype::Promoted, Place::Pointwise);
-        Traced::of(self.l, call.saves([Saved::Input(0), Saved::Input(1)]), &shape, &[a, b])
+        let call = call.output(shape, OutDtype::Promoted, Place::Pointwise);
+        call.saves([Saved::Input(0), Saved::Input(1)])
     }
 
     /// Contiguous: a copy where it is not.
     pub fn contiguous(&mut self, x: &Traced) -> Traced {
         let all = elements(&x.shape);
         x.reshape(self.l, &[all]).reshape(self.l, &x.shape)
-    }
-
-    /// An activation function.
-    pub fn activate(&mut self, function: &Activation, x: &Traced) -> Traced {
-        match function {
-            Activation::Linear => x.clone(),
-            Activation::Relu | Activation::Sigmoid | Activation::Tanh | Activation::Exponential => {
-                x.pointwise(self.l, "relu", Saved::Output(0))
-            }
-            Activation::Softmax => self.softmax("_softmax", x),
-            Activation::LogSoftmax => self.softmax("_log_softmax", x),
-            _ => x.pointwise(self.l, "gelu", Saved::Input(0)),
-        }
-    }
-
-    /// `_softmax`: its result is kept.
-    pub fn softmax(&mut self, name: &'static str, x: &Traced) -> Traced {
-        let call = Call::new(name).autocast(Autocast::Fp32).input(x.operand, Grad::New);
-        let call = call.output(&x.shape, OutDtype::Promoted, Place::New).saves([Saved::Output(0)]);
-        Traced::of(self.l, call, &x.shape, &[x])
     }
 
     /// All tensors of the call behind each other.

@@ -184,6 +184,13 @@ impl<'a> TfLowering<'a> {
         }
     }
 
+    /// A function of which nothing is known: a bound from above, whose gradient reads its input and its result.
+    pub fn bound(&mut self, x: Wire) -> Wire {
+        self.modelled = false;
+        let (shape, dtype) = (self.shape(x).to_vec(), self.dtype(x));
+        self.make("Unknown", &[x], &shape, dtype, Some(super::nn::BOUND))
+    }
+
     /// A bound from above for an operator whose rule is not known: its gradient reads all inputs and outputs.
     pub fn not_modelled(&mut self) {
         self.modelled = false;

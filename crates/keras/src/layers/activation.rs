@@ -72,21 +72,52 @@ impl Layer for Activation {
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let x = run.x(0);
-        let y = run.activate(&self.function, &x);
+        let y = match self.function {
+            Function::Relu => run.relu(&x, self.negative_slope != 0.0, self.max_value, self.threshold != 0.0),
+            // x * (x > theta)
+            Function::Threshold => {
+                let above = run.test(&[&x], &x.shape);
+                let dtype = run.dtype();
+                let above = above.cast(run.l, dtype);
+                run.mul(&x, &above)
+            }
+            _ => run.activate(&self.function, &x),
+        };
         run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let x = run.x(0);
-        let y = match (self.max_value, self.function == Function::Relu) {
-            (Some(6.0), true) => run.unary("Relu6", x),
-            (Some(_), true) => {
-                let y = run.unary("Relu", x);
-                run.clip_side("Minimum", y)
+        if self.function != Function::Relu {
+            let y = run.activate(&self.function, x);
+            return run.finish(y);
+        }
+        // keras/src/activations/activations.py, `ReLU.static_call`
+        let (limit, slope, threshold) = (self.max_value, self.negative_slope != 0.0, self.threshold != 0.0);
+        if slope && limit.is_none() && !threshold {
+            let y = run.unary("LeakyRelu", x);
+            return run.finish(y);
+        }
+        let negative = slope.then(|| {
+            let negative = run.unary("Neg", x);
+            let negative = if threshold { run.shifted("AddV2", negative) } else { negative };
+            run.unary("Relu", negative)
+        });
+        let is_six = limit == Some(6.0) && !threshold;
+        let mut y = match threshold {
+            true => {
+                let above = run.test("Greater", x);
+                run.select(above, x)
             }
-            (None, true) if self.negative_slope != 0.0 => run.unary("LeakyRelu", x),
-            _ => run.activate(&self.function, x),
+            false => run.unary(if is_six { "Relu6" } else { "Relu" }, x),
         };
+        if limit.is_some() && !is_six {
+            y = run.clipped(y);
+        }
+        if let Some(negative) = negative {
+            let scaled = run.scaled("Mul", negative);
+            y = run.binary("Sub", y, scaled);
+        }
         run.finish(y);
     }
 }

@@ -81,8 +81,7 @@ impl Layer for Merge {
         for i in 1..run.tensors() {
             let next = run.x(i);
             y = match self.merging {
-                Merging::Maximum => run.keeping_both("maximum", &y, &next),
-                Merging::Minimum => run.keeping_both("minimum", &y, &next),
+                Merging::Maximum | Merging::Minimum => run.keeping_both(&y, &next),
                 Merging::Multiply => run.mul(&y, &next),
                 _ => run.add(&y, &next),
             };

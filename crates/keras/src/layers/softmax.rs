@@ -32,8 +32,20 @@ impl Layer for Softmax {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        let x = run.x(0);
-        let y = run.softmax("_softmax", &x);
+        let mut x = run.x(0);
+        let mask = run.argument(1, "mask").map(|mask| run.condition(&mask));
+        if let Some(mask) = &mask {
+            x = run.choose(mask, &[&x]);
+        }
+        let rank = i64::try_from(x.rank()).unwrap_or(0);
+        let axes = self.axis.iter().filter_map(|a| usize::try_from(a.rem_euclid(rank.max(1))).ok());
+        let mut y = match self.axis.len() {
+            0 | 1 => run.softmax("_softmax", &x),
+            _ => run.softmax_over(&x, &axes.collect::<Vec<_>>()),
+        };
+        if let Some(mask) = &mask {
+            y = run.choose(mask, &[&y]);
+        }
         run.finish(&y);
     }
 

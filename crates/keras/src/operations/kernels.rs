@@ -2,6 +2,7 @@
 
 use super::Operation;
 use super::{contraction, indexing};
+use crate::activation::Activation;
 use crate::run::Run;
 use memfit_graph::kernels::Wire;
 
@@ -230,11 +231,10 @@ impl Operation {
                     if let Some(y) = self.composed(run, x) {
                         return run.finish(y);
                     }
-                    let named = crate::activation::Activation::named(&snake(class));
-                    if matches!(named, crate::activation::Activation::Other(_)) {
-                        return run.not_modelled();
+                    match Activation::of_class(class) {
+                        Activation::Other(_) => return run.not_modelled(),
+                        function => run.activate(&function, x),
                     }
-                    run.activate(&named, x)
                 }
             },
         };
@@ -242,27 +242,14 @@ impl Operation {
     }
 }
 
-/// `HardSigmoid` as `hard_sigmoid`.
-fn snake(class: &str) -> String {
-    let mut name = String::new();
-    for (i, c) in class.char_indices() {
-        if c.is_uppercase() && i > 0 {
-            name.push('_');
-        }
-        name.extend(c.to_lowercase());
-    }
-    name
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::activation::Activation;
 
     #[test]
     fn operations_that_are_activations_are_found_by_their_names() {
-        assert_eq!(Activation::named(&snake("HardSigmoid")), Activation::HardSigmoid);
-        assert_eq!(Activation::named(&snake("Relu6")), Activation::Relu6);
+        assert_eq!(Activation::of_class("HardSigmoid"), Activation::HardSigmoid);
+        assert_eq!(Activation::of_class("Relu6"), Activation::Relu6);
         assert_eq!(listed(BINARY, "Add"), Some("AddV2"));
     }
 }

@@ -4,30 +4,16 @@
 
 use super::kernels::VIEWS;
 use super::{Operation, indexing, reshaping};
+use crate::activation::Activation;
 use crate::torch::Torch;
-use memfit_graph::Saved;
 use memfit_graph::ops::Traced;
+use memfit_graph::{Call, Grad, OutDtype, Place, Saved};
 
-/// Functions of one tensor that keep their result.
-const KEEP_OUTPUT: &[&str] = &["Exp", "Reciprocal", "Relu", "Rsqrt", "Sigmoid", "Sqrt", "Tanh"];
+/// Functions of one tensor that keep their result. Activations beside.
+const KEEP_OUTPUT: &[&str] = &["Exp", "Reciprocal", "Rsqrt", "Sqrt"];
 
 /// Functions of one tensor that keep it.
-const KEEP_INPUT: &[&str] = &[
-    "Abs",
-    "Absolute",
-    "Cos",
-    "Elu",
-    "Erf",
-    "Gelu",
-    "LeakyRelu",
-    "Log",
-    "Log1p",
-    "LogSigmoid",
-    "Relu6",
-    "Silu",
-    "Sin",
-    "Softplus",
-];
+const KEEP_INPUT: &[&str] = &["Abs", "Absolute", "Clip", "Cos", "Erf", "Log", "Log1p", "Sin", "Threshold"];
 
 impl Operation {
     /// Writes the calls, or the bound where there are none here.
@@ -49,9 +35,8 @@ impl Operation {
         let y = match (class, &other) {
             ("Add" | "Subtract", Some(other)) => run.add(&x, other),
             ("Multiply", Some(other)) => run.mul(&x, other),
-            ("Divide" | "TrueDivide" | "Maximum" | "Minimum", Some(other)) => {
-                run.keeping_both("div", &x, other)
-            }
+            ("Divide" | "TrueDivide", Some(other)) => run.divide(&x, other),
+            ("Maximum" | "Minimum", Some(other)) => run.keeping_both(&x, other),
             ("Matmul", Some(other)) => run.matmul(&x, other),
             (_, Some(_)) => return run.not_modelled(),
             ("Add" | "Subtract" | "Multiply" | "Negative", None) => x.scale(run.l, "mul"),
@@ -59,14 +44,17 @@ impl Operation {
             ("Divide" | "TrueDivide", None) if run.call.arguments.tensor(0, "x1").is_some() => {
                 x.scale(run.l, "div")
             }
-            ("Softmax", None) => run.softmax("_softmax", &x),
             ("Mean", None) => run.average(&x, shape),
             ("Square" | "Power", None) => run.square(&x),
             ("Sum", None) => run.sum(&x, shape),
             ("Max" | "Amax" | "Min" | "Amin", None) => run.amax(&x, shape),
             ("BroadcastTo", None) => x.expand(run.l, shape),
             ("Flip" | "Roll", None) => x.scale(run.l, "flip"),
-            ("Clip", None) => x.pointwise(run.l, "clamp", Saved::Input(0)),
+            ("Glu", None) => {
+                let call = Call::new("glu").input(x.operand, Grad::New).saves([Saved::Input(0)]);
+                let call = call.output(shape, OutDtype::Like(0), Place::New);
+                Traced::of(run.l, call, shape, &[&x])
+            }
             ("Identity", None) => x,
             ("GetItem", None) => match indexing::taken(self, run.call, &x.shape) {
                 Some(taken) => Operation::part(run, &x, &taken),
@@ -80,7 +68,10 @@ impl Operation {
             _ if VIEWS.contains(&class) => x.reshape(run.l, shape),
             _ if KEEP_OUTPUT.contains(&class) => x.pointwise(run.l, "relu", Saved::Output(0)),
             _ if KEEP_INPUT.contains(&class) => x.pointwise(run.l, "gelu", Saved::Input(0)),
-            _ => return run.not_modelled(),
+            _ => match Activation::of_class(class) {
+                Activation::Other(_) => return run.not_modelled(),
+                function => run.activate(&function, &x),
+            },
         };
         run.finish(&y);
     }
