@@ -31,7 +31,7 @@ impl ModelArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SizeArgs {
     /// Samples in a batch: binds the batch axis of every input, also where the file fixes it
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Sizes that the model leaves open")]
+    #[arg(short, long, value_name = "N", value_parser = typed::count::<u64>, allow_negative_numbers = true, help_heading = "Sizes that the model leaves open")]
     pub(crate) batch_size: Option<u64>,
     /// Give a named size: --set seq=512
     #[arg(long, value_name = "NAME=N", value_parser = typed::size, help_heading = "Sizes that the model leaves open")]

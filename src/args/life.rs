@@ -1,5 +1,6 @@
 //! What happens in the process beside the step.
 
+use super::typed;
 use clap::Args;
 use memfit_engine::Life;
 use std::path::PathBuf;
@@ -23,19 +24,19 @@ pub(crate) struct LifeArgs {
 #[command(next_help_heading = "Process")]
 pub(crate) struct OwnLifeArgs {
     /// Validation runs between steps, with this batch size
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = typed::count::<u64>, allow_negative_numbers = true)]
     validation_batch: Option<u64>,
     /// Batches that a pipeline puts on the device ahead of their step
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = typed::from_zero, allow_negative_numbers = true, hide_default_value = true)]
     prefetch_to_device: u32,
     /// Batches whose predictions are all kept on the device
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = typed::from_zero, allow_negative_numbers = true, hide_default_value = true)]
     predict_batches: u32,
     /// Models of earlier runs that are still alive, as in a notebook
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = typed::from_zero, allow_negative_numbers = true, hide_default_value = true)]
     stale_models: u32,
     /// Keras: steps that run in one call of the graph: compile(steps_per_execution=N)
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = typed::count::<u32>, allow_negative_numbers = true, hide_default_value = true)]
     steps_per_execution: u32,
 }
 

@@ -1,5 +1,6 @@
 //! How several GPUs share the work: from flags to a [`Parallel`].
 
+use super::typed;
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use memfit_engine::parallel::{Parallel, Sharding};
@@ -8,7 +9,7 @@ use memfit_engine::parallel::{Parallel, Sharding};
 #[command(next_help_heading = "Training plan")]
 pub(crate) struct ParallelArgs {
     /// GPUs that train together; the batch size is that of one of them [default: as many as the splits below ask for]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    #[arg(long, value_parser = typed::count::<u32>, allow_negative_numbers = true, value_name = "N")]
     gpus: Option<u32>,
     /// How they share the work
     #[arg(long, value_enum, ignore_case = true, default_value_t = Sharing::Ddp, value_name = "HOW")]

@@ -42,7 +42,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_parser = typed::decay, value_name = "X", visible_alias = "clip-grad-norm")]
     global_clipnorm: Option<f64>,
     /// Micro-batches per optimizer step, of the given batch size each
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), value_name = "K")]
+    #[arg(long, default_value_t = 1, value_parser = typed::count::<u32>, allow_negative_numbers = true, value_name = "K")]
     accumulate: u32,
     /// Recompute activations in backward instead of keeping them
     #[arg(long, value_enum, ignore_case = true, default_value_t = Checkpoint::None, value_name = "WHICH")]

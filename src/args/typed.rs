@@ -5,6 +5,7 @@ use memfit_engine::devices::parse_size;
 use memfit_graph::Bytes;
 use memfit_keras::Custom;
 use memfit_report::Depth;
+use std::str::FromStr;
 
 /// `NAME=N`.
 pub(super) fn size(text: &str) -> Result<(String, u64), String> {
@@ -130,6 +131,17 @@ fn named<'a>(text: &'a str, separator: char, example: &str) -> Result<(String, &
     }
 }
 
+/// A whole number from 1.
+pub(super) fn count<N: FromStr + Default + PartialEq>(text: &str) -> Result<N, String> {
+    let number = text.parse().ok().filter(|n| *n != N::default());
+    number.ok_or_else(|| format!("expected a whole number from 1, found `{text}`"))
+}
+
+/// A whole number from 0.
+pub(super) fn from_zero(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("expected a whole number from 0, found `{text}`"))
+}
+
 fn whole(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("expected a whole number, found `{text}`"))
 }
@@ -211,6 +223,8 @@ mod tests {
         assert!(size("seq=-1").unwrap_err().contains("`-1`"));
         assert_eq!(value("v=[[1, 2],[3, 4]]").unwrap().elements, ["1", "2", "3", "4"]);
         assert!(value("v=").unwrap().elements.is_empty());
+        assert_eq!((count::<u64>("8"), from_zero("0")), (Ok(8), Ok(0)));
+        assert!(count::<u32>("0").unwrap_err().contains("from 1, found `0`"));
         assert!(decay("-0.1").is_err() && decay("nan").is_err() && decay("0").is_ok());
         assert!(depth("0").is_err() && depth("all") == Ok(Depth::All) && top("0").is_err());
     }

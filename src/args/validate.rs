@@ -46,7 +46,7 @@ pub(crate) struct ValidateArgs {
     #[arg(long, help_heading = "Steps", conflicts_with_all = ["search", "suite"])]
     pub(crate) print_script: bool,
     /// How many steps; the last one is compared
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), value_name = "N", help_heading = "Steps")]
+    #[arg(long, default_value_t = 3, value_parser = typed::count::<u32>, allow_negative_numbers = true, value_name = "N", help_heading = "Steps")]
     pub(crate) steps: u32,
     /// Run as if the device had no more memory than this: 2GiB
     #[arg(long, value_name = "SIZE", value_parser = typed::memory, help_heading = "Steps")]

@@ -55,6 +55,9 @@ fn an_axis_that_is_not_there_is_bad_input() {
     let run = memfit(&["fit", RESNET, "--gpu", "t4", "-b", "4", "--max", "seq"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("--max") && run.err.contains("no sequences"), "{}", run.err);
+    // What is missing beside the searched size is asked for as elsewhere.
+    let open = memfit(&["fit", RESNET, "--gpu", "t4", "--max", "image"]);
+    assert!(open.code == 2 && open.err.contains("-b N"), "{}", open.err);
     let run = memfit(&["fit", RESNET, "--gpu", "t4", "-b", "4", "--max", "image", "--format", "json"]);
     assert_eq!((run.code, run.json()["results"][0]["max_size"].as_u64().unwrap() % 32), (0, 0));
     let several = memfit(&["estimate", RESNET, "-b", "4", "--precision", "fp32,amp"]);

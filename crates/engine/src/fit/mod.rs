@@ -73,7 +73,8 @@ pub fn matrix(
         while let Some(first) = left.first().and_then(|i| cards.get(*i)) {
             let own = on(plan, first);
             let steps = Steps::new(model, binding, own.clone(), axis, start(axis));
-            let mut steps = steps.map_err(|problems| fixed(problems, axis))?;
+            let mut steps =
+                steps.map_err(|problems| fixed(problems, axis, || model.step(binding, plan).err()))?;
             let mut plans_seen = vec![(own, true)];
             let mut alike = |i: &usize| {
                 let Some(theirs) = cards.get(*i).map(|card| on(plan, card)) else { return false };
@@ -102,13 +103,18 @@ fn on(plan: &Plan, card: &Card) -> Plan {
     Plan { compute_capability: plan.compute_capability.map(pytorch::alike), ..plan }
 }
 
-/// Where a size is searched that the model does not let be chosen, the batch is not what is wrong.
-fn fixed(problems: Vec<Problem>, axis: &Axis) -> Vec<Problem> {
+/// What is wrong where a size is searched: what is wrong without it too (`before`), or that the model does not let it be chosen.
+fn fixed(problems: Vec<Problem>, axis: &Axis, before: impl FnOnce() -> Option<Vec<Problem>>) -> Vec<Problem> {
     if *axis == Axis::Batch {
         return problems;
     }
     let hint = format!("--max {}: this layer takes one size only", axis.name());
-    problems.into_iter().map(|problem| Problem { hint: None, ..problem }.hint(&*hint)).collect()
+    let before = before().unwrap_or_default();
+    let told = |problem: Problem| match before.iter().any(|known| known.place == problem.place) {
+        true => problem,
+        false => Problem { hint: None, ..problem }.hint(&*hint),
+    };
+    problems.into_iter().map(told).collect()
 }
 
 /// A size that a model with such an axis takes.
