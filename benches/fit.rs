@@ -5,7 +5,7 @@ mod common;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use memfit_bench_models::transformer;
 use memfit_engine::devices::Card;
-use memfit_engine::fit::{Axis, matrix};
+use memfit_engine::fit::{Subject, matrix};
 use memfit_engine::{Model, Plan, Precision};
 use memfit_graph::Binding;
 
@@ -23,7 +23,7 @@ fn fit(criterion: &mut Criterion) {
     group.sample_size(10).throughput(Throughput::Elements((cards.len() * plans.len()) as u64));
     let mut run = |name: &str, model: &Model, binding: &Binding| {
         group.bench_function(name, |b| {
-            b.iter(|| matrix(model, binding, &plans, &cards, &Axis::Batch, &mut |_, _| {}));
+            b.iter(|| matrix(Subject::batch(model, binding), &plans, &cards, &mut |_, _| {}));
         });
     };
     if let Some(bytes) = common::resnet50() {

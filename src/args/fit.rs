@@ -1,6 +1,6 @@
 //! What `memfit fit` takes.
 
-use super::{FormatArgs, GpusArgs, ModelArgs, PlanArgs};
+use super::{FormatArgs, GpusArgs, ModelArgs, OwnLifeArgs, PlanArgs};
 use clap::Args;
 
 /// Searches the largest batch that fits on each GPU, with each precision and each optimizer; or the largest image or sequence at a
@@ -23,6 +23,8 @@ pub(crate) struct FitArgs {
     pub(crate) plan: PlanArgs,
     #[command(flatten)]
     pub(crate) gpus: GpusArgs,
+    #[command(flatten)]
+    pub(crate) life: OwnLifeArgs,
     /// What is made larger: `batch`, `image` (its side, in steps of 32), `seq`, or a size that the model leaves open
     #[arg(long, value_name = "WHAT", default_value = "batch", help_heading = "Search")]
     pub(crate) max: String,

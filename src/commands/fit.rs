@@ -4,10 +4,10 @@ use crate::args::{FitArgs, Format};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::{Finding, load, output, threads};
+use memfit_engine::Plan;
 use memfit_engine::devices::Card;
-use memfit_engine::fit::{self, Axis, Cell};
-use memfit_engine::{Model, Plan};
-use memfit_graph::{Binding, Problem};
+use memfit_engine::fit::{self, Axis, Cell, Subject};
+use memfit_graph::Problem;
 use memfit_report::fit as report;
 
 /// Searches and writes the matrix as asked.
@@ -20,7 +20,9 @@ pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
     let (plans, mut warnings) = args.plan.plans(loaded.usual())?;
     let ready = loaded.bind(&args.model.sizes)?;
     let (model, binding) = (&ready.model, &ready.binding);
-    let cells = search(model, binding, &plans, &cards, &axis).map_err(|problems| ready.failure(problems))?;
+    let life = &args.life.life();
+    let subject = Subject { model, binding, axis: &axis, life };
+    let cells = search(subject, &plans, &cards).map_err(|problems| ready.failure(problems))?;
     warnings.splice(0..0, ready.notices(&plans));
     let matrix = report::Matrix {
         model: &ready.name,
@@ -37,17 +39,11 @@ pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
 }
 
 /// The matrix, by card and then by plan. Plans are searched side by side.
-fn search(
-    model: &Model,
-    binding: &Binding,
-    plans: &[Plan],
-    cards: &[Card],
-    axis: &Axis,
-) -> Result<Vec<Cell>, Vec<Problem>> {
+fn search(subject: Subject<'_>, plans: &[Plan], cards: &[Card]) -> Result<Vec<Cell>, Vec<Problem>> {
     let progress = Progress::new("searching", plans.len() * cards.len());
     let columns = threads::each(plans, |_, plan| {
         let mut tell = |_, _| progress.step();
-        fit::matrix(model, binding, std::slice::from_ref(plan), cards, axis, &mut tell)
+        fit::matrix(subject, std::slice::from_ref(plan), cards, &mut tell)
     });
     let columns: Vec<Vec<Cell>> = columns.into_iter().collect::<Result<_, _>>()?;
     let of_card = |card: usize| columns.iter().filter_map(move |cells| cells.get(card).cloned());

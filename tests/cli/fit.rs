@@ -51,6 +51,16 @@ fn what_does_not_fit_anywhere_is_the_negative_finding() {
 }
 
 #[test]
+fn the_whole_process_must_fit() {
+    let largest = |more: &[&str]| {
+        let run = memfit(&[&["fit", RESNET, "--gpu", "8GiB", "--format", "json"], more].concat());
+        run.json()["results"][0]["max_batch_size"].as_u64().unwrap()
+    };
+    assert!(largest(&["--stale-models", "8"]) < largest(&[]));
+    assert_eq!(largest(&["--validation-batch", "100000"]), 0);
+}
+
+#[test]
 fn an_axis_that_is_not_there_is_bad_input() {
     let run = memfit(&["fit", RESNET, "--gpu", "t4", "-b", "4", "--max", "seq"]);
     assert_eq!(run.code, 2);

@@ -4,8 +4,8 @@ mod shown;
 
 use crate::protocol::{Advice, Answer, Ask, Format, Problem, Question, Said};
 use memfit_engine::devices::Card;
-use memfit_engine::fit::{self, Axis, Cell};
-use memfit_engine::{Estimate, Plan};
+use memfit_engine::fit::{self, Axis, Cell, Subject};
+use memfit_engine::{Estimate, Life, Plan};
 use memfit_wasm::{Asked, Opened, Slices, read_request, read_request_for};
 use shown::{details, facts, head};
 use std::cell::RefCell;
@@ -194,8 +194,9 @@ impl Desk {
         if self.last.as_ref().is_some_and(|(_, estimate)| estimate.batch_size.is_none()) {
             return Ok(None);
         }
-        let model = &self.opened()?.model;
-        let found = fit::matrix(model, &asked.binding, &[plan], cards, &Axis::Batch, &mut |_, _| {});
+        let life = asked.life.as_ref().unwrap_or(&Life::ALONE);
+        let subject = Subject { life, ..Subject::batch(&self.opened()?.model, &asked.binding) };
+        let found = fit::matrix(subject, &[plan], cards, &mut |_, _| {});
         found.map(Some).map_err(plain)
     }
 

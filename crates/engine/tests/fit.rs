@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
 use memfit_engine::devices::Card;
-use memfit_engine::fit::{self, Axis};
-use memfit_engine::{Model, Plan, Precision, Verdict};
+use memfit_engine::fit::{self, Axis, Subject};
+use memfit_engine::{Life, Model, Plan, Precision, Verdict};
 use memfit_graph::{Binding, Bytes};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models");
@@ -26,7 +26,7 @@ fn the_largest_batch_fits_and_the_next_does_not() {
         |precision, optimizer: &str| Plan { precision, optimizer: optimizer.into(), ..Plan::default() };
     let plans = [plan(Precision::Fp32, "adam"), plan(Precision::MixedFp16, "sgd")];
     let mut told = Vec::new();
-    let cells = fit::matrix(&model, &Binding::default(), &plans, &cards, &Axis::Batch, &mut |done, of| {
+    let cells = fit::matrix(Subject::batch(&model, &Binding::default()), &plans, &cards, &mut |done, of| {
         told.push((done, of));
     });
     let cells = cells.unwrap();
@@ -52,14 +52,8 @@ fn the_largest_batch_fits_and_the_next_does_not() {
 #[test]
 fn nothing_fits_where_the_context_alone_does_not() {
     let cards = [Card::find("1GiB").unwrap()];
-    let cells = fit::matrix(
-        &model("lenet.ts_train"),
-        &Binding::default(),
-        &[Plan::default()],
-        &cards,
-        &Axis::Batch,
-        &mut |_, _| {},
-    );
+    let (model, binding) = (model("lenet.ts_train"), Binding::default());
+    let cells = fit::matrix(Subject::batch(&model, &binding), &[Plan::default()], &cards, &mut |_, _| {});
     assert_eq!((cells.as_ref().unwrap()[0].largest, cells.unwrap()[0].device), (0, Bytes::ZERO));
 }
 
@@ -67,12 +61,45 @@ fn nothing_fits_where_the_context_alone_does_not() {
 fn images_and_sequences_grow_with_the_card() {
     let cards = ["4GiB", "a100-80gb"].map(|name| Card::find(name).unwrap());
     let search = |name: &str, axis: Axis| {
-        fit::matrix(&model(name), &batch(8), &[Plan::default()], &cards, &axis, &mut |_, _| {}).unwrap()
+        let (model, binding) = (model(name), batch(8));
+        let subject = Subject { axis: &axis, ..Subject::batch(&model, &binding) };
+        fit::matrix(subject, &[Plan::default()], &cards, &mut |_, _| {}).unwrap()
     };
     let images = search("unet.ts_train", Axis::Image);
     assert!(images[0].largest % 32 == 0 && images[0].largest > 0 && images[0].largest < images[1].largest);
     let sequences = search("llama.ts_train", Axis::Sequence);
     assert!(sequences[0].largest < sequences[1].largest, "{sequences:?}");
+}
+
+#[test]
+fn the_whole_process_must_fit() {
+    let (model, binding, plan) = (model("resnet18.ts_train"), Binding::default(), Plan::default());
+    let card = Card::find("8GiB").unwrap();
+    let largest = |life: &Life| {
+        let subject = Subject { life, ..Subject::batch(&model, &binding) };
+        let (plans, cards) = (std::slice::from_ref(&plan), std::slice::from_ref(&card));
+        fit::matrix(subject, plans, cards, &mut |_, _| {}).unwrap()[0].largest
+    };
+    let alone = largest(&Life::ALONE);
+    for life in [
+        Life { stale_models: 8, ..Life::ALONE },
+        Life { prefetch: 3, ..Life::ALONE },
+        Life { predict_batches: 100_000, ..Life::ALONE },
+    ] {
+        let found = largest(&life);
+        assert!(0 < found && found < alone, "{found} of {alone}, {life:?}");
+        let verdict = |n: u64| {
+            let mut estimate = model.estimate_on(&batch(n), &plan, Some(&card)).unwrap();
+            model.add_process(&mut estimate, &batch(n), &life, &[], Some(&card)).unwrap();
+            estimate.fit.unwrap().verdict
+        };
+        assert!(
+            verdict(found) != Verdict::DoesNotFit && verdict(found + 1) == Verdict::DoesNotFit,
+            "{life:?}"
+        );
+    }
+    let validation = |batch| largest(&Life { validation_batch: Some(batch), ..Life::ALONE });
+    assert_eq!((validation(1), validation(100_000)), (alone, 0));
 }
 
 /// The largest that fits by doubling and halving, each size run and replayed by itself.
@@ -105,7 +132,7 @@ proptest::proptest! {
         let precision = if half { Precision::MixedFp16 } else { Precision::Fp32 };
         let plan = Plan { precision, ..Plan::default() };
         let plans = std::slice::from_ref(&plan);
-        let cells = fit::matrix(&model, &Binding::default(), plans, &cards, &Axis::Batch, &mut |_, _| {});
+        let cells = fit::matrix(Subject::batch(&model, &Binding::default()), plans, &cards, &mut |_, _| {});
         for (cell, card) in cells.unwrap().iter().zip(&cards).filter(|(cell, _)| !cell.ends) {
             let verdict =
                 |n: u64| model.estimate_on(&batch(n), &plan, Some(card)).unwrap().fit.unwrap().verdict;

@@ -7,7 +7,7 @@
 use crate::{Log, Message};
 use memfit_engine::advise::{Advice, Around, advise};
 use memfit_engine::devices::{Card, Device};
-use memfit_engine::fit::{self, Axis};
+use memfit_engine::fit::{self, Subject};
 use memfit_engine::{Estimate, EventKind, Model, Peak, Phase, Plan, Verdict};
 use memfit_graph::{Binding, Bytes};
 use serde_json::{Value, json};
@@ -221,14 +221,8 @@ impl Beside {
     /// Asks the engine what would have fitted on the log's card, and what to change.
     pub fn advise(&mut self, log: &Log, model: &Model, binding: &Binding, plan: &Plan) {
         let Some(card) = card(log) else { return };
-        let cells = fit::matrix(
-            model,
-            binding,
-            std::slice::from_ref(plan),
-            std::slice::from_ref(&card),
-            &Axis::Batch,
-            &mut |_, _| {},
-        );
+        let (plans, cards) = (std::slice::from_ref(plan), std::slice::from_ref(&card));
+        let cells = fit::matrix(Subject::batch(model, binding), plans, cards, &mut |_, _| {});
         if let Some(cell) = cells.ok().as_ref().and_then(|cells| cells.first()) {
             self.fitting = Some(cell.largest);
         }

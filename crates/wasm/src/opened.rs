@@ -5,7 +5,8 @@ use crate::compact::{self, Sparse};
 use crate::request::Options;
 use crate::request::{self, Asked};
 use memfit_engine::advise::{Around, advise};
-use memfit_engine::{Estimate, Model, Plan, Usual, fit};
+use memfit_engine::fit::{self, Subject};
+use memfit_engine::{Estimate, Life, Model, Plan, Usual};
 use memfit_graph::{Problem, infer};
 #[cfg(feature = "keras")]
 use memfit_keras::Options;
@@ -159,7 +160,9 @@ impl Opened {
         let asked = request::read_for(plan, self.usual())?;
         let search = request::read_search(search, &asked)?;
         let (model, binding) = (&self.model, &asked.binding);
-        let cells = fit::matrix(model, binding, &search.plans, &search.cards, &search.axis, &mut |_, _| {})?;
+        let life = asked.life.as_ref().unwrap_or(&Life::ALONE);
+        let subject = Subject { model, binding, axis: &search.axis, life };
+        let cells = fit::matrix(subject, &search.plans, &search.cards, &mut |_, _| {})?;
         let warnings = [self.notices(&search.plans), search.warnings].concat();
         Ok(memfit_report::fit::json(&memfit_report::fit::Matrix {
             model: &self.name,

@@ -163,7 +163,7 @@ fn execute(
 
 /// The largest batch that is predicted to run on the card of this host.
 pub(super) fn largest(args: &ValidateArgs) -> Result<Option<u64>, Failure> {
-    use memfit_engine::fit::{Axis, matrix};
+    use memfit_engine::fit::{Subject, matrix};
     if args.backend == Some(Backend::Cpu) {
         return Ok(None);
     }
@@ -173,7 +173,7 @@ pub(super) fn largest(args: &ValidateArgs) -> Result<Option<u64>, Failure> {
         asked.plan.allocator.memory_limit = args.limit;
     }
     let ready = &asked.ready;
-    let cells = matrix(&ready.model, &ready.binding, &[asked.plan], &[card], &Axis::Batch, &mut |_, _| {});
+    let cells = matrix(Subject::batch(&ready.model, &ready.binding), &[asked.plan], &[card], &mut |_, _| {});
     let cells = cells.map_err(|problems| ready.failure(problems))?;
     Ok(cells.first().map(|cell| cell.largest))
 }

@@ -14,10 +14,31 @@ pub use axis::Axis;
 
 use crate::devices::{Card, context};
 use crate::frameworks::pytorch;
-use crate::{Model, Plan, Precision, placement};
+use crate::{Life, Model, Plan, Precision, placement};
 use memfit_graph::order::sorted_by_key;
 use memfit_graph::{Binding, Bytes, Problem};
+use search::Start;
 use steps::Steps;
+
+/// What is searched, beside plans and cards.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// The sizes that stay.
+    pub binding: &'a Binding,
+    /// The size that is made larger.
+    pub axis: &'a Axis,
+    /// What happens in the process beside the step; it must fit too.
+    pub life: &'a Life,
+}
+
+impl<'a> Subject<'a> {
+    /// The batch of a step alone.
+    pub fn batch(model: &'a Model, binding: &'a Binding) -> Subject<'a> {
+        Subject { model, binding, axis: &Axis::Batch, life: &Life::ALONE }
+    }
+}
 
 /// No search goes further.
 const MOST: u64 = 1 << 24;
@@ -56,13 +77,12 @@ pub struct Cell {
 /// # Errors
 /// What makes a step impossible at any size: sizes that are not given, shapes that do not go together, no such axis.
 pub fn matrix(
-    model: &Model,
-    binding: &Binding,
+    subject: Subject<'_>,
     plans: &[Plan],
     cards: &[Card],
-    axis: &Axis,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Cell>, Vec<Problem>> {
+    let Subject { model, binding, axis, life } = subject;
     axis.check(model.graph()).map_err(|problem| vec![problem])?;
     let of = plans.len() * cards.len();
     let mut cells: Vec<((usize, usize), Cell)> = Vec::with_capacity(of);
@@ -72,23 +92,24 @@ pub fn matrix(
         let mut left: Vec<usize> = (0..cards.len()).collect();
         while let Some(first) = left.first().and_then(|i| cards.get(*i)) {
             let own = on(plan, first);
-            let steps = Steps::new(model, binding, own.clone(), axis, start(axis));
-            let mut steps =
-                steps.map_err(|problems| fixed(problems, axis, || model.step(binding, plan).err()))?;
+            let parts = (0..life.parts()).map(|part| Steps::new(subject, own.clone(), part, start(axis)));
+            let parts = parts.collect::<Result<Vec<_>, _>>();
+            let mut parts =
+                parts.map_err(|problems| fixed(problems, axis, || model.step(binding, plan).err()))?;
             let mut plans_seen = vec![(own, true)];
             let mut alike = |i: &usize| {
                 let Some(theirs) = cards.get(*i).map(|card| on(plan, card)) else { return false };
                 if let Some((_, same)) = plans_seen.iter().find(|(seen, _)| *seen == theirs) {
                     return *same;
                 }
-                let same = steps.is_step_of(&theirs);
+                let same = parts.iter_mut().all(|steps| steps.is_step_of(&theirs));
                 plans_seen.push((theirs, same));
                 same
             };
             let (group, others): (Vec<usize>, Vec<usize>) = left.iter().partition(|i| alike(i));
             left = others;
             for (c, card) in group.iter().filter_map(|c| Some((*c, cards.get(*c)?))) {
-                cells.push(((c, p), cell(&mut steps, &plan.on(card), card, axis)));
+                cells.push(((c, p), cell(&mut parts, &plan.on(card), card, axis)));
                 progress(cells.len(), of);
             }
         }
@@ -127,18 +148,21 @@ fn start(axis: &Axis) -> u64 {
     }
 }
 
-fn cell(steps: &mut Steps<'_>, plan: &Plan, card: &Card, axis: &Axis) -> Cell {
-    let limits = placement::limits(plan, card, steps.spread());
-    let is_partial = steps.is_partial();
+fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis) -> Cell {
+    let limits = placement::limits(plan, card, parts.iter().map(Steps::spread).max().unwrap_or(0));
+    let is_partial = parts.iter().any(Steps::is_partial);
     let total = card.device.usable();
     let mut search = |limit: Bytes, around: u64| loop {
-        let start = steps.start(limit, MOST);
-        let found = search::largest(MOST, start, around, &mut |n| steps.inside(n, limit, total).is_some());
-        if found.largest == 0 || steps.holds(found.largest) {
-            steps.learn(found.largest, limit);
-            let ends = found.largest > 0 && !steps.exists(found.largest + 1);
-            let reserved = steps.inside(found.largest, limit, total).unwrap_or(Bytes::ZERO);
-            break (found, reserved, ends);
+        let start = parts.iter_mut().map(|steps| steps.start(limit, MOST)).min_by_key(|start| start.guess);
+        let start = start.unwrap_or(Start::at(1));
+        let mut fits = |n| parts.iter_mut().all(|steps| steps.inside(n, limit, total).is_some());
+        let found = search::largest(MOST, start, around, &mut fits);
+        if found.largest == 0 || parts.iter_mut().all(|steps| steps.holds(found.largest)) {
+            parts.iter_mut().for_each(|steps| steps.learn(found.largest, limit));
+            let ends = found.largest > 0 && !parts.iter_mut().all(|steps| steps.exists(found.largest + 1));
+            let reserved =
+                parts.iter_mut().filter_map(|steps| steps.inside(found.largest, limit, total)).max();
+            break (found, reserved.unwrap_or(Bytes::ZERO), ends);
         }
     };
     let (expected, reserved, ends) = search(limits.expected, search::AROUND);

@@ -1,13 +1,13 @@
-//! The steps of one plan at different sizes, each made once and replayed inside of any limit.
+//! A part of the process, such as the steps of one plan, at different sizes, each made once and replayed inside of any limit.
 //!
 //! Along the batch a step is the same list of events, and nearly always each storage is so many bytes and so many more a
 //! sample. Where three sizes say so, other sizes are written down from that without running the model again, and the
 //! answer is checked with a step that was really run.
 
-use super::Axis;
 use super::search::Start;
-use crate::{Model, Plan, Timeline, placement, replay};
-use memfit_graph::{Binding, Bytes, Problem};
+use super::{Axis, Subject};
+use crate::{Plan, Timeline, placement, replay, scenario};
+use memfit_graph::{Bytes, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -74,12 +74,12 @@ struct Known {
     inside: Vec<(Range<Bytes>, Option<Bytes>)>,
 }
 
-/// The steps of one plan.
+/// One part of the process under one plan.
 pub(crate) struct Steps<'a> {
-    model: &'a Model,
-    binding: &'a Binding,
+    subject: Subject<'a>,
     plan: Plan,
-    axis: &'a Axis,
+    /// Which of the process's parts; the first is the step.
+    part: usize,
     family: Option<Family>,
     made: BTreeMap<u64, Timeline>,
     /// By size; none where the model can't have it.
@@ -98,20 +98,19 @@ impl<'a> Steps<'a> {
     /// # Errors
     /// What is wrong at the size `first`: sizes that are not given, shapes that do not go together.
     pub(crate) fn new(
-        model: &'a Model,
-        binding: &'a Binding,
+        subject: Subject<'a>,
         plan: Plan,
-        axis: &'a Axis,
+        part: usize,
         first: u64,
     ) -> Result<Steps<'a>, Vec<Problem>> {
         let (made, known) = (BTreeMap::new(), BTreeMap::new());
         let (held, answers) = (BTreeSet::new(), BTreeMap::new());
-        let mut steps =
-            Steps { model, binding, plan, axis, family: None, made, known, held, answers, filled: 970 };
-        if *axis == Axis::Batch {
+        let mut steps = Steps { subject, plan, part, family: None, made, known, held, answers, filled: 970 };
+        if *subject.axis == Axis::Batch {
             let samples: Result<Vec<Timeline>, _> = SAMPLES.iter().map(|n| steps.run(*n)).collect();
             let samples: Option<[Timeline; 3]> = samples.ok().and_then(|all| all.try_into().ok());
-            if let Some([one, two, _]) = &samples
+            // Validation has a batch of its own.
+            if let (Some([one, two, _]), 0) = (&samples, part)
                 && one.storages == two.storages
             {
                 let message = "the model has no batch axis: its inputs are the same at any batch size";
@@ -129,7 +128,7 @@ impl<'a> Steps<'a> {
     /// Whether a step is the same under another plan: the same kernels run.
     pub(crate) fn is_step_of(&mut self, other: &Plan) -> bool {
         let [first, ..] = SAMPLES;
-        let at = if self.family.is_some() { first } else { super::start(self.axis) };
+        let at = if self.family.is_some() { first } else { super::start(self.subject.axis) };
         match (self.run_as(other, at), self.timeline(at)) {
             (Ok(a), Some(b)) => a.events == b.events && a.storages == b.storages && a.searches == b.searches,
             _ => false,
@@ -141,9 +140,11 @@ impl<'a> Steps<'a> {
     }
 
     fn run_as(&self, plan: &Plan, n: u64) -> Result<Timeline, Vec<Problem>> {
-        let size = n.saturating_mul(self.axis.step());
-        let binding = self.axis.bind(self.model.graph(), self.binding, size);
-        Ok(self.model.step(&binding, plan)?.timeline)
+        let Subject { model, binding, axis, life } = self.subject;
+        let size = n.saturating_mul(axis.step());
+        let binding = axis.bind(model.graph(), binding, size);
+        let part = scenario::parts(model, &binding, plan, life, &[])?.into_iter().nth(self.part);
+        Ok(part.map_or_else(Timeline::default, |part| part.timeline))
     }
 
     /// By how much, in thousandths, another order of the same kernels may hold more.
@@ -240,13 +241,13 @@ impl<'a> Steps<'a> {
                 (x + u64::try_from(part).unwrap_or(0), x / 1024)
             }
             (Some((_, 0)), None) => (1, 1),
-            _ if *self.axis == Axis::Batch => {
+            _ if *self.subject.axis == Axis::Batch => {
                 let guess = self.guess(limit, most);
                 (guess, guess / if self.answers.is_empty() { 128 } else { 512 })
             }
             (Some((_, x)), _) => (x, x / 16),
             (None, Some((_, y))) => (y, y / 16),
-            (None, None) => (super::start(self.axis), 1),
+            (None, None) => (super::start(self.subject.axis), 1),
         };
         Start { low, high, guess, stride }
     }

@@ -34,10 +34,24 @@ pub struct Life {
 }
 
 impl Life {
+    /// Of a process that does nothing beside the step.
+    pub const ALONE: Life = Life {
+        validation_batch: None,
+        prefetch: 0,
+        predict_batches: 0,
+        stale_models: 0,
+        steps_per_execution: 0,
+    };
+
     /// Whether the step is all that happens.
     pub fn is_step_alone(&self) -> bool {
         let steps_per_execution = self.steps_per_execution;
         !self.loops() && *self == Life { steps_per_execution, ..Life::default() }
+    }
+
+    /// How many [`parts`] such a process has without others.
+    pub(crate) fn parts(&self) -> usize {
+        1 + usize::from(self.validation_batch.is_some()) + usize::from(self.predict_batches > 0)
     }
 
     /// Whether one call of Keras's graph runs several steps.

@@ -15,7 +15,7 @@ use crate::accuracy::compare::caught;
 use crate::accuracy::summary::markdown;
 use anyhow::Result;
 use memfit_engine::devices::Card;
-use memfit_engine::fit::{self, Axis};
+use memfit_engine::fit::{self, Subject};
 use memfit_engine::{Framework, Model, Plan, Verdict};
 use memfit_graph::{Binding, Bytes};
 use std::collections::BTreeMap;
@@ -131,14 +131,8 @@ fn judge(entry: &Entry) -> Result<(String, bool), String> {
         Said::Largest => {
             let plans = [entry.plan.clone()];
             let found = caught(|| {
-                fit::matrix(
-                    &model,
-                    &binding,
-                    &plans,
-                    std::slice::from_ref(&card),
-                    &Axis::Batch,
-                    &mut |_, _| (),
-                )
+                let cards = std::slice::from_ref(&card);
+                fit::matrix(Subject::batch(&model, &binding), &plans, cards, &mut |_, _| ())
             })?;
             let (safe, largest) = found.first().map_or((0, 0), |cell| (cell.safe, cell.largest));
             // One more or less is how fine such a search is.
