@@ -117,15 +117,16 @@ fn layer_below(rw: &Rewriter<'_>, x: TensorId, upper: &Rnn) -> Option<(NodeId, R
 /// The initial states that a layer and the one below it were given together: both cut from one tensor, or none. What two calls were
 /// given each for itself is no call's.
 fn states(rw: &Rewriter<'_>, lower: NodeId, upper: &[Option<TensorId>]) -> Option<[Option<TensorId>; 2]> {
-    let lower = &rw.node(lower).inputs;
+    let lower = &rw.node(lower).inputs[..];
     let mut whole = [None; 2];
     for (slot, whole) in [5, 6].into_iter().zip(&mut whole) {
-        let given = |inputs: &[Option<TensorId>]| inputs.get(slot).copied().flatten();
-        match (given(lower), given(upper)) {
-            (None, None) => {}
-            // Zeros that an exporter folded.
-            (Some(a), Some(b)) if folded_zeros(rw, a) && folded_zeros(rw, b) => {}
-            (Some(a), Some(b)) if a != b && cut_from(rw, a) == cut_from(rw, b) => {
+        let given = [lower, upper].map(|inputs| inputs.get(slot).copied().flatten());
+        // None, or zeros that an exporter folded.
+        if given.iter().flatten().all(|state| folded_zeros(rw, *state)) {
+            continue;
+        }
+        match given {
+            [Some(a), Some(b)] if a != b && cut_from(rw, a) == cut_from(rw, b) => {
                 *whole = Some(cut_from(rw, a))
             }
             _ => return None,
@@ -194,6 +195,24 @@ mod tests {
         let y = layer(&mut s, y, 4);
         assert_eq!(s.recompose(y), ["LSTM"]);
         assert_eq!(s.inputs_of(0), ["x", "w", "r", "w", "r"]);
+    }
+
+    #[test]
+    fn zeros_that_an_exporter_folded_are_no_states_however_many_layers_there_are() {
+        let mut s = Sketch::default();
+        let mut y = s.input("x", &[10, 2, 4]);
+        let (none, zeros) = (s.ints(&[]), s.weight("val_21", &[3, 2, 4]));
+        for layer in 0..3 {
+            let (w, r, b) = (s.weight("w", &[1, 16, 4]), s.weight("r", &[1, 16, 4]), s.weight("b", &[1, 32]));
+            let (start, end, axes) = (s.ints(&[layer]), s.ints(&[layer + 1]), s.ints(&[0]));
+            let state = s.push("Slice", &[zeros, start, end, axes]);
+            let inputs = [y, w, r, b, none, state, state];
+            y = s.push_with("LSTM", Attributes::from([("hidden_size", Attribute::Int(4))]), &inputs);
+            let axes = s.ints(&[1]);
+            y = s.push("Squeeze", &[y, axes]);
+            y = if layer < 2 { s.push("Dropout", &[y]) } else { y };
+        }
+        assert_eq!(s.recompose(y), ["LSTM", "Squeeze"]);
     }
 
     #[test]
