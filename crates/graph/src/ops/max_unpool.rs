@@ -7,7 +7,7 @@ use crate::{Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutD
 use std::sync::Arc;
 
 /// Puts the maxima of a pooling back where they were.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MaxUnpool {
     /// The pooling's kernel, strides and pads.
     pub window: Window,
