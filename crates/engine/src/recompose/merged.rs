@@ -37,19 +37,20 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
         return false;
     };
     let readers: Vec<NodeId> = rw.readers(result).collect();
-    let again: Vec<NodeId> = if FUNCTIONS.contains(&rw.node(id).op.name()) {
-        readers.iter().copied().filter(|reader| stands_elsewhere(rw, id, readers[0], *reader)).collect()
+    // Who reads it again, and in which module.
+    let again: Vec<(NodeId, String)> = if FUNCTIONS.contains(&rw.node(id).op.name()) {
+        let elsewhere = |reader: &NodeId| Some((*reader, elsewhere(rw, id, readers[0], *reader)?.to_owned()));
+        readers.iter().filter_map(elsewhere).collect()
     } else if is_centred(rw, id, &readers) {
-        readers.into_iter().filter(|reader| !rw.is(*reader, "Pow")).collect()
+        readers.into_iter().filter(|reader| !rw.is(*reader, "Pow")).map(|n| (n, String::new())).collect()
     } else {
         return false;
     };
     let (op, inputs, ty) = (rw.node(id).op.clone(), rw.node(id).inputs.clone(), rw.ty(result).clone());
-    let mut made: Option<(String, TensorId)> = None;
-    for reader in &again {
-        let module = parent(&rw.node(*reader).scope).to_owned();
-        let copy = match &made {
-            Some((of, copy)) if *of == module => *copy,
+    let mut made: Option<(&str, TensorId)> = None;
+    for (reader, module) in &again {
+        let copy = match made {
+            Some((of, copy)) if of == module => copy,
             _ => rw.insert_before(*reader, op.clone(), inputs.clone(), ty.clone()),
         };
         made = Some((module, copy));
@@ -58,22 +59,23 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     !again.is_empty()
 }
 
-/// Whether `reader` has in another module the place that `first` has in the module that `id` runs in.
-fn stands_elsewhere(rw: &Rewriter<'_>, id: NodeId, first: NodeId, reader: NodeId) -> bool {
+/// The module in which `reader` has the place that `first` has in the module that `id` runs in, where that is another one.
+fn elsewhere<'r>(rw: &'r Rewriter<'_>, id: NodeId, first: NodeId, reader: NodeId) -> Option<&'r str> {
     let scope = |n: NodeId| &*rw.node(n).scope;
     // A module of its own runs in its parent, a function where it is called.
     let [own, place, other] = [id, first, reader].map(scope);
     let module = if within(place, own).is_some() { own } else { parent(own) };
-    let Some(place) = within(place, module) else { return false };
+    let place = within(place, module)?;
     let other_module = other.strip_suffix(place).unwrap_or_default();
     // Without a place inside, modules are alike that differ in their numbers.
     let name = |path: &str| path.replace(|c: char| c.is_ascii_digit(), "");
-    !module.is_empty()
+    let is_alike = !module.is_empty()
         && !other_module.is_empty()
         && within(other_module, module).is_none()
         && within(module, other_module).is_none()
         && (!place.is_empty() || name(module) == name(other))
-        && rw.is(reader, rw.node(first).op.name())
+        && rw.is(reader, rw.node(first).op.name());
+    is_alike.then_some(other_module)
 }
 
 /// What is left of a module path inside of a module.
@@ -125,6 +127,22 @@ mod tests {
         assert_eq!(left(["block.act", "block.a", "block.b", "block"]), 1);
         assert_eq!(left(["stem.act", "heads.0.conv", "heads.1.conv", ""]), 1);
         assert_eq!(left(["", "", "", ""]), 1);
+    }
+
+    #[test]
+    fn each_module_of_a_list_makes_its_own() {
+        let mut s = Sketch::default();
+        let (x, e) = (s.input("x", &[2, 8]), s.input("e", &[2, 8]));
+        let zero = s.scalar(0.0);
+        let mask = s.push("Greater", &[x, zero]);
+        let heads: Vec<_> = (0..4).map(|_| s.push("Where", &[mask, e, zero])).collect();
+        let y = s.push_with("Concat", [("axis", memfit_graph::Attribute::Int(1))].into(), &heads);
+        for (node, scope) in
+            s.graph.nodes.iter_mut().zip(["heads.0", "heads.0", "heads.1", "heads.2", "heads.3"])
+        {
+            node.scope = scope.into();
+        }
+        assert_eq!(s.recompose(y).iter().filter(|op| **op == "Greater").count(), 4);
     }
 
     #[test]
