@@ -121,6 +121,11 @@ impl Traced {
         Traced::of(l, call.output(&self.shape, OutDtype::Is(to), Place::Pointwise), &self.shape, &[self])
     }
 
+    /// What was computed in float32 under autocast, in this dtype again.
+    pub fn back_to(self, l: &mut Lowering<'_>, dtype: DType) -> Traced {
+        if l.autocast.is_some() && dtype.is_half() { self.cast(l, dtype) } else { self }
+    }
+
     /// A pointwise function of it that keeps nothing (times a number, plus a number).
     pub fn scale(&self, l: &mut Lowering<'_>, name: &'static str) -> Traced {
         let call = Call::new(name).input(self.operand, Grad::Pointwise);

@@ -1,7 +1,8 @@
 //! DeformConv. ONNX 19, 22; `torchvision.ops.deform_conv2d`.
 //!
 //! torchvision keeps input, weight, offset, mask and bias (csrc/ops/autograd/deform_conv2d_kernel.cpp) and unrolls the
-//! input into columns of up to 32 images at a time (csrc/ops/cuda/deform_conv2d_kernel.cu), in float32 under autocast.
+//! input into columns of up to 32 images at a time (csrc/ops/cuda/deform_conv2d_kernel.cu). Under autocast it does so in float32
+//! and gives the result the input's dtype back (csrc/ops/autocast/deform_conv2d_kernel.cpp: `.to(input.scalar_type())`).
 
 use super::calls::{Traced, positive};
 use super::conv::convolved;
@@ -48,12 +49,10 @@ impl Op for DeformConv {
     fn pytorch(&self, l: &mut Lowering<'_>) {
         let mut call = Call::new("deform_conv2d");
         // Input, weight, offset, bias, mask.
-        for i in 0..5 {
-            if let Some(input) = Traced::optional(l, i) {
-                let input = input.autocast(l, Autocast::Fp32);
-                let at = call.inputs.len();
-                call = call.input(input.operand, Grad::New).saves([Saved::Input(at)]);
-            }
+        let inputs: Vec<Traced> = (0..5).filter_map(|i| Traced::optional(l, i)).collect();
+        for (at, input) in inputs.iter().enumerate() {
+            let input = input.autocast(l, Autocast::Fp32);
+            call = call.input(input.operand, Grad::New).saves([Saved::Input(at)]);
         }
         let (x, kernel, y) = (l.shape(0), l.shape(1), l.out_shape(0));
         let at = |s: &[u64], k: usize| s.get(k).copied().unwrap_or(1);
@@ -64,7 +63,8 @@ impl Op for DeformConv {
             .output(y, OutDtype::Like(0), Place::New)
             .scratch(&[rows, columns], dtype)
             .backward_workspace(&[rows, columns], OutDtype::Like(0));
-        l.finish(call);
+        let y = Traced::of(l, call, y, &inputs.iter().collect::<Vec<_>>());
+        y.back_to(l, l.dtype(0)).bind(l, 0);
     }
 }
 
@@ -72,7 +72,21 @@ impl Op for DeformConv {
 mod tests {
     use super::super::testing::{self, float};
     use super::*;
-    use crate::Attributes;
+    use crate::{Attributes, OutState, TensorState};
+
+    #[test]
+    fn autocast_gives_the_inputs_dtype_back() {
+        let state =
+            |shape, dtype| Some(TensorState { shape, dtype, requires_grad: true, is_initializer: false });
+        let half = DType::Bfloat16;
+        let inputs = [&[6, 4, 8, 8][..], &[5, 4, 3, 3], &[6, 18, 6, 6]].map(|shape| state(shape, half));
+        let outputs = [Some(OutState { shape: &[6, 5, 6, 6], dtype: DType::Float32 })];
+        for (autocast, expected) in [(Some(half), OutDtype::Is(half)), (None, OutDtype::Like(0))] {
+            let mut l = Lowering::new(&inputs, &outputs, autocast, true);
+            DeformConv { window: Window::default(), groups: 1 }.pytorch(&mut l);
+            assert_eq!(l.into_parts().0.last().unwrap().outputs[0].dtype, expected);
+        }
+    }
 
     #[test]
     fn the_offsets_are_kept_and_columns_come_and_go() {

@@ -92,7 +92,7 @@ impl Op for RegionPool {
         if self.max {
             call = call.output(shape, OutDtype::Is(DType::Int32), Place::New).saves([Saved::Output(1)]);
         }
-        l.finish(call);
+        Traced::of(l, call, shape, &[&x]).back_to(l, l.dtype(0)).bind(l, 0);
     }
 }
 
