@@ -15,7 +15,7 @@ const ARGUMENTS: &[(&str, &[usize])] = &[
     ("CastLike", &[1]),
     ("CenterCropPad", &[1]),
     ("Clip", &[1, 2]),
-    ("ConstantOfShape", &[0, 1]),
+    ("ConstantOfShape", &[0]),
     ("CumSum", &[1]),
     ("Dropout", &[1, 2]),
     ("Expand", &[1]),
@@ -194,6 +194,26 @@ mod tests {
         let (kinds, host) = stored(&g, &Structure::new(&g, Some(&inferred)), &inferred, &[]);
         assert_eq!(kinds[slope.index()], Some(Stored::Parameter));
         assert!(!host[turned.index()] && !host[slope.index()]);
+    }
+
+    #[test]
+    fn what_another_tensor_is_made_like_is_a_tensor() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([2, 6])), Role::Input);
+        g.inputs = vec![x];
+        let [zero, one] =
+            [0_i64, 1].map(|n| g.add_constant(format!("c{n}"), Value::vector(DType::Int64, [n])));
+        let column = g.push("Slice", Attributes::default(), &[x, zero, one, one], "column").unwrap();
+        let sizes = g.push("Shape", Attributes::default(), &[column], "sizes").unwrap();
+        let ones = g.push("ConstantOfShape", Attributes::default(), &[sizes], "ones").unwrap();
+        let axis = [("axis", Attribute::Int(1))].into();
+        g.outputs = vec![g.push("Concat", axis, &[x, ones], "y").unwrap()];
+        for (inputs, expected) in [(vec![Some(sizes)], true), (vec![None, Some(column)], false)] {
+            g.nodes[2].inputs = inputs;
+            let inferred = infer(&g, &Binding::default()).unwrap();
+            let (_, host) = stored(&g, &Structure::new(&g, Some(&inferred)), &inferred, &[]);
+            assert_eq!(host[column.index()], expected);
+        }
     }
 
     #[test]

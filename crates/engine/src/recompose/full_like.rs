@@ -46,4 +46,19 @@ mod tests {
             assert_eq!(node.inputs[0].is_none(), inputs == 2);
         }
     }
+
+    #[test]
+    fn a_column_of_ones_beside_a_tensor_has_its_dtype() {
+        let mut s = Sketch::default();
+        let x = s.input("x", &[2, 4, 8]);
+        let y = s.push("LeakyRelu", &[x]);
+        let (start, end, axes) = (s.ints(&[0]), s.ints(&[1]), s.ints(&[2]));
+        let column = s.push("Slice", &[y, start, end, axes]);
+        let sizes = s.push("Shape", &[column]);
+        let ones = s.push("ConstantOfShape", &[sizes]);
+        let y = s.push_with("Concat", [("axis", Attribute::Int(-1))].into(), &[y, ones]);
+        s.recompose(y);
+        let node = s.graph.nodes.iter().find(|n| n.op.name() == "ConstantOfShape").unwrap();
+        assert_eq!(node.inputs.len(), 2);
+    }
 }
