@@ -24,6 +24,7 @@ pub enum Stored {
 /// Inputs that hold weights whatever they are called: those of products, which exporters turn around. A norm's may be a
 /// constant that stands for an absent one.
 const WEIGHTS: &[(&str, &[usize])] = &[
+    ("Bilinear", &[2]),
     ("Conv", &[1, 2]),
     ("ConvTranspose", &[1, 2]),
     ("GRU", &[1, 2, 3]),

@@ -19,8 +19,8 @@ use memfit_graph::{Dim, Graph, Inferred, Node, Role, Shape, TensorId, Type};
 #[rustfmt::skip]
 const POINTWISE: &[&str] = &[
     "Abs", "Add", "Cast", "Celu", "Clip", "Cos", "Div", "Dropout", "Elu", "Erf", "Exp", "Expand", "Gelu",
-    "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu",
-    "Pow", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum",
+    "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Log1p", "Max", "Min", "Mish", "Mul", "Neg",
+    "PRelu", "Pow", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Sum",
     "Swish", "Tanh", "ThresholdedRelu", "Where",
 ];
 

@@ -8,6 +8,7 @@
 mod aliases;
 mod batch_statistics;
 mod batchnorm;
+mod bilinear;
 mod contiguous;
 mod dropout;
 mod fake_quantize;
@@ -34,7 +35,6 @@ mod sdpa;
 mod softmax_dtype;
 mod softplus;
 mod split;
-mod squared;
 mod straight_through;
 #[cfg(test)]
 mod testing;
@@ -42,6 +42,7 @@ mod tied;
 mod trainable;
 mod variance;
 mod weight_norm;
+mod written_out;
 
 use memfit_graph::{Graph, Inferred};
 use rewriter::Rewriter;
@@ -107,9 +108,10 @@ static PASSES: &[Pass] = &[
     batch_statistics::PASS,
     weight_norm::PASS,
     contiguous::PASS,
+    bilinear::PASS,
     linear::PASS,
     softplus::PASS,
-    squared::PASS,
+    written_out::PASS,
     gelu::PASS,
     gated::PASS,
     glu::PASS,

@@ -14,6 +14,7 @@ pub mod arg_reduce;
 pub mod arithmetic;
 pub mod attention;
 pub mod batch_norm;
+pub mod bilinear;
 pub mod cast;
 pub mod center_crop_pad;
 pub mod clip;
@@ -148,6 +149,7 @@ pub static ALL: &[&[OpSpec]] = &[
     arithmetic::SPECS,
     attention::SPECS,
     batch_norm::SPECS,
+    bilinear::SPECS,
     cast::SPECS,
     center_crop_pad::SPECS,
     clip::SPECS,

@@ -103,6 +103,19 @@ unary! {
     "Tan"        [7, 22]     "tan"         Output  2 Fp32 Fold::Float(f64::tan);    // grad * (1 + result.pow(2))
 }
 
+/// `torch.log1p`, which no file holds: made by recomposition. Its gradient is `grad / (self + 1)`.
+pub const LOG1P: Unary = {
+    const ROW: Row = Row {
+        name: "Log1p",
+        function: "log1p",
+        keeps: Keeps::Input,
+        temporaries: 1,
+        autocast: Autocast::Fp32,
+        fold: Fold::Float(f64::ln_1p),
+    };
+    Unary(&ROW)
+};
+
 fn sign(x: f64) -> f64 {
     if x == 0.0 { 0.0 } else { x.signum() }
 }

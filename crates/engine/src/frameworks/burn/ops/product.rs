@@ -1,4 +1,4 @@
-//! Products: MatMul, Gemm, Linear, Einsum. burn-nn's `Linear` keeps its weight as `[in, out]`; a file that has it the other way round is
+//! Products: MatMul, Gemm, Linear, Bilinear, Einsum. burn-nn's `Linear` keeps its weight as `[in, out]`; a file that has it the other way round is
 //! turned by a view, which takes no memory.
 
 use super::Family;
@@ -13,6 +13,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family { names: &["MatMul"], rule: matmul },
     Family { names: &["Gemm"], rule: gemm },
     Family { names: &["Linear"], rule: linear },
+    Family { names: &["Bilinear"], rule: bilinear },
     Family { names: &["Einsum"], rule: einsum },
 ];
 
@@ -59,6 +60,24 @@ fn gemm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         }
         bias => l.linear(a, b, bias),
     };
+    l.set(0, y);
+    Ok(())
+}
+
+/// Two products, of which the first holds a matrix for each row.
+fn bilinear(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
+    let (a, b, weight) = (l.input(0)?, l.input(1)?, l.input(2)?);
+    let output = l.output_shape(0)?;
+    let Ok([rows, outputs, columns]) = <[usize; 3]>::try_from(l.shape(weight)) else {
+        return Err("a weight of another rank".into());
+    };
+    let weight = l.reshape(weight, vec![rows, outputs * columns]);
+    let matrices = l.matmul(a, weight)?;
+    let matrices = l.reshape(matrices, [&output[..], &[columns]].concat());
+    let column = [&l.shape(b)[..], &[1]].concat();
+    let b = l.reshape(b, column);
+    let y = l.matmul(matrices, b)?;
+    let y = l.reshape(y, output);
     l.set(0, y);
     Ok(())
 }
