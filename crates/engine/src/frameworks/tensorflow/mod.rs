@@ -149,10 +149,10 @@ pub(crate) fn run(
         }
         let roots = names.as_ref().map(|names| (&*roots, names));
         let schedule = Schedule::new(&builder.flow, &kept, roots, parallel);
-        let play = |shuffle| memory::play(&builder, &schedule.order(shuffle), &kept, &[], &gradients);
+        let play = |place| memory::play(&builder, &schedule.order(place), &kept, &[], &gradients);
         // One program under XLA has an order of its own.
-        let shuffles = (0..schedule::SHUFFLES).map(Some).filter(|_| !plan.xla && plan.mode == Mode::Train);
-        let played: Vec<Played> = shuffles.map(play).collect();
+        let places = (0..schedule::PLACES).map(Some).filter(|_| !plan.xla && plan.mode == Mode::Train);
+        let played: Vec<Played> = places.map(play).collect();
         let highest = |one: &Played| replay::highest(&one.timeline, 1).0;
         let mut played = sorted_by_key(played, highest);
         let middle = played.len() / 2;

@@ -5,10 +5,11 @@
 //! (common_runtime/executor.cc, `ScheduleReady`; Eigen's ThreadPool takes its own tasks from the front). So the graph is
 //! run depth first, the consumer that stands last in the graph before the others; where it stands is `grappler`'s doing.
 //! What needs nothing (reads of variables, random masks, the batch) is started in an order that is the executor's own: the source
-//! node's edges lie in a hash set of their addresses (graph/graph.h, `EdgeSet`), so it differs from run to run. The batch is there
-//! first; forward waits for the weight that is read last, and what is read after it (an optimizer's slot) holds up an update
-//! until everything else is done. In small models that is much of the peak's spread, so several orders are played and the one in the
-//! middle is taken.
+//! node's edges lie in a hash set of their addresses (graph/graph.h, `EdgeSet`), so it differs from run to run. They were made one after
+//! the other in the graph's order, and the hash keeps neighbours together (lib/gtl/flatset.h, lib/hash/hash.h, `hash<T*>`): so it
+//! is the graph's order, begun at a random place. The batch is there first; forward waits for the weight that is read last, and what is
+//! read after it (the slots of whole layers, not just of some variable) holds up an update until everything else is done. In small
+//! models that is much of the peak's spread, so the order is begun at several places and the peak in the middle is taken.
 
 use super::dependencies::{Waits, needed};
 use super::grappler::Positions;
@@ -19,13 +20,13 @@ use memfit_graph::kernels::Kernel;
 use memfit_graph::order::sorted_by_key;
 use std::collections::VecDeque;
 
-/// How many orders are played.
-pub(super) const SHUFFLES: u32 = 9;
+/// At how many places the order is begun.
+pub(super) const PLACES: usize = 15;
 
 /// The kernels that the kept wires and the variables' updates need, and what decides in which order they run.
 pub(super) struct Schedule<'a> {
     flow: &'a Flow,
-    /// Those that need nothing.
+    /// Those that need nothing, the last in the graph first.
     first: Vec<u32>,
     waits: Waits,
     /// How many steps of a loop run side by side.
@@ -49,18 +50,18 @@ impl<'a> Schedule<'a> {
         let mut waits = Waits::of(flow, kernels(), |from| from);
         waits.readers.iter_mut().for_each(|list| list.sort_by_key(|reader| positions.of(*reader)));
         let first = kernels().filter(|at| waits.number[*at as usize] == 0).collect();
+        let first = sorted_by_key(first, |at| u64::from(u32::MAX - positions.of(*at)));
         Schedule { flow, first, waits, parallel }
     }
 
-    /// The kernels in the order in which they run. What needs nothing is started in the order of this shuffle, which is the same
-    /// each time; without one, all of it before the batch.
-    pub(super) fn order(&self, shuffle: Option<u32>) -> Vec<u32> {
+    /// The kernels in the order in which they run. What needs nothing is started after the batch and from this place on; without one,
+    /// all of it before the batch.
+    pub(super) fn order(&self, place: Option<usize>) -> Vec<u32> {
         let flow = self.flow;
         let is_feed = |i: &u32| matches!(flow.kernels[*i as usize].effect, Effect::Feed(_));
-        let first = sorted_by_key(self.first.clone(), |i| match shuffle {
-            Some(shuffle) => u64::from(!is_feed(i)) << 32 | u64::from(mixed(*i, shuffle)),
-            None => is_feed(i).into(),
-        });
+        let mut first = self.first.clone();
+        first.rotate_left(place.map_or(0, |place| place * self.first.len() / PLACES));
+        let first = sorted_by_key(first, |i| u64::from(is_feed(i) == place.is_none()));
         let mut pool = VecDeque::from(first);
         let mut waiting = self.waits.number.clone();
         let mut order = Vec::new();
@@ -120,14 +121,6 @@ impl Schedule<'_> {
     }
 }
 
-/// A number that looks random and is the same each time (the finalizer of MurmurHash3).
-fn mixed(i: u32, shuffle: u32) -> u32 {
-    let mut x = i.wrapping_add(shuffle.wrapping_mul(0x9e37_79b9));
-    x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
-    x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
-    x ^ (x >> 16)
-}
-
 /// Kernels that say of themselves that they are not expensive (`OpKernel::IsExpensive`): those that make views, and reads.
 fn is_cheap(kernel: &Kernel) -> bool {
     matches!(kernel.effect, Effect::None | Effect::Read(_))
@@ -138,6 +131,34 @@ fn is_cheap(kernel: &Kernel) -> bool {
 mod tests {
     use super::*;
     use memfit_graph::DType;
+
+    #[test]
+    fn reads_keep_the_graphs_order_from_one_place_or_another_on() {
+        let mut flow = Flow::default();
+        let reads: Vec<u32> = (0..30)
+            .map(|_| {
+                let variable = flow.variable(&[2], DType::Float32, true);
+                let read = flow.read(variable);
+                flow.effect("AssignSubVariableOp", &[read], Vec::new(), Effect::Update(variable), None);
+                read.kernel
+            })
+            .collect();
+        let schedule = Schedule::new(&flow, &[], None, 1);
+        let started = |place| -> Vec<u32> {
+            let order = schedule.order(Some(place));
+            order
+                .into_iter()
+                .filter_map(|at| reads.iter().position(|read| *read == at))
+                .map(|i| i as u32)
+                .collect()
+        };
+        let whole = started(0);
+        for place in 0..PLACES {
+            let begun = started(place);
+            assert_eq!(begun[0], whole[2 * place]);
+            assert!((0..30).all(|i| begun[(i + 1) % 30] == (begun[i] + 29) % 30), "{begun:?}");
+        }
+    }
 
     #[test]
     fn a_gpu_runs_chains_side_by_side_and_a_thread_one_after_the_other() {
