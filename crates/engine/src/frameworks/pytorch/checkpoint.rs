@@ -48,22 +48,24 @@ pub(crate) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
 /// outermost of them (`encoder.layer.3`, `layer1.0`), then names that end in one, the innermost of those (`block2.block2-1`,
 /// `denseblock1.denselayer4`): outer ones are stages. A module without modules in it is no block, as those of a chain of single layers.
 fn block_keys(graph: &Graph) -> Vec<Option<String>> {
-    let within = graph.nodes.iter().flat_map(|node| {
-        let scope = &*node.scope;
-        scope.match_indices('.').map(move |(at, _)| (&scope[..at], scope))
-    });
+    let within = graph.nodes.iter().flat_map(|node| modules(&node.scope).map(|path| (path, &*node.scope)));
     let blocks = with_several(within);
     let families = with_several(blocks.iter().filter_map(|block| Some((family(block)?, *block))));
     let is_block = |path: &&str| {
         blocks.binary_search(path).is_ok() && family(path).is_some_and(|f| families.binary_search(&f).is_ok())
     };
     let of = |scope: &str| {
-        let mut paths = scope.match_indices('.').map(|(at, _)| &scope[..at]).filter(|path| is_block(path));
+        let mut paths = modules(scope).filter(|path| is_block(path));
         let is_listed = |path: &&str| family(path).is_some_and(|stem| stem.is_empty() || stem.ends_with('.'));
         let listed = paths.clone().find(is_listed);
         listed.or_else(|| paths.next_back()).map(str::to_owned)
     };
     graph.nodes.iter().map(|node| of(&node.scope)).collect()
+}
+
+/// The modules that a scope lies in, the outermost first; itself too, for what a block's own `forward` runs (its residual sum).
+fn modules(scope: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
+    scope.match_indices('.').map(|(at, _)| at).chain([scope.len()]).map(|end| &scope[..end])
 }
 
 /// The first of each pair, in order, where it stands with several different seconds.
@@ -236,7 +238,7 @@ mod tests {
         let g = chain(&[
             "stem",
             "layers.0.a",
-            "layers.0.b",
+            "layers.0",
             "mid",
             "layers.1.a",
             "layers.1.b",
@@ -246,7 +248,7 @@ mod tests {
         let ranges = |how| segments(&g, how).into_iter().map(|s| s.nodes).collect::<Vec<_>>();
         assert_eq!(ranges(Checkpoint::Block), [1..3, 4..6]);
         assert_eq!(ranges(Checkpoint::Full), [0..1, 1..4, 4..8]);
-        assert_eq!(segments(&g, Checkpoint::Block)[0].outputs, [g.find("layers.0.b").unwrap()]);
+        assert_eq!(segments(&g, Checkpoint::Block)[0].outputs, [g.find("layers.0").unwrap()]);
     }
 
     #[test]
