@@ -6,6 +6,7 @@
 
 pub mod advise;
 pub mod allocators;
+mod blocks;
 pub mod compare;
 pub mod devices;
 pub mod diff;

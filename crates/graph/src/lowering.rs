@@ -83,6 +83,8 @@ pub enum Place {
     View(usize, View),
     /// Input `i` itself, overwritten (`relu_`).
     InPlace(usize),
+    /// What a library keeps for its own backward; of fake tensors, for which it does not run, nothing.
+    Reserve,
 }
 
 /// One output of a call.

@@ -11,6 +11,7 @@ use crate::spatial::DataFormat;
 use crate::spec::Spec;
 use crate::torch::Torch;
 use memfit_graph::kernels::{TfLowering, Wire};
+use memfit_graph::ops::rnn;
 use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, TensorType, Type, Variable};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -149,9 +150,10 @@ pub trait Cell {
     /// Elements of each state.
     fn states(&self) -> Vec<u64>;
 
-    /// Elements that one step on cuDNN keeps for backward: each state, its function, and what a gate makes.
+    /// Elements that one step on cuDNN keeps for backward.
     fn kept(&self) -> u64 {
-        self.states().iter().fold(0, |n, d| n.saturating_add(d.saturating_mul(4)))
+        let cell = if self.states().len() > 1 { rnn::Cell::Lstm } else { rnn::Cell::Gru };
+        rnn::reserve(cell, self.output())
     }
 
     /// Whether its configuration is the one that cuDNN's kernel has (`cudnn_ok`).

@@ -88,7 +88,8 @@ pub fn replay<A: Allocator + ?Sized>(timeline: &Timeline, allocator: &mut A) -> 
 ///
 /// In the first step the allocator meets what happens only then: searches for a kernel's plan ([`Timeline::searches`]), and the
 /// optimizer's state. When a step ends, what it made in place of its setup stays ([`Timeline::carried`]); all else that it leaves
-/// alive is freed: gradients, by `zero_grad`.
+/// alive is freed: gradients, by `zero_grad`. Those that stood there before it, of earlier micro-batches, stand there before the next
+/// step too.
 pub fn replay_with<A: Allocator + ?Sized>(
     timeline: &Timeline,
     allocator: &mut A,
@@ -122,6 +123,7 @@ pub fn replay_with<A: Allocator + ?Sized>(
             later.drain(..).for_each(|range| run.events(range, allocator));
             run.searched(optimizer..end, allocator);
         } else {
+            run.gradients_again(setup, allocator);
             run.events(setup..end, allocator);
         }
         for (old, new) in &timeline.carried {
@@ -176,6 +178,18 @@ impl Run<'_> {
                 self.rise_to(index, usage);
                 events = later;
             } else {
+                self.allocate(index, *event, allocator);
+            }
+        }
+    }
+
+    /// Makes the gradients anew that were there before the step and that it freed: earlier micro-batches leave them again.
+    fn gradients_again<A: Allocator + ?Sized>(&mut self, setup: usize, allocator: &mut A) {
+        let timeline = self.timeline;
+        for (index, event) in timeline.events[..setup].iter().enumerate() {
+            let at = event.storage.0 as usize;
+            let is_gone = self.blocks[at].is_none() && self.found.failure.is_none();
+            if is_gone && timeline.storages[at].category == Category::Gradient {
                 self.allocate(index, *event, allocator);
             }
         }
@@ -317,6 +331,17 @@ mod tests {
             r.peak_allocated.usage.allocated
         };
         assert_eq!((peak(true), peak(false)), (Bytes(50 * MIB), Bytes(30 * MIB)));
+    }
+
+    #[test]
+    fn gradients_of_earlier_micro_batches_stand_beside_the_state_of_the_step_before() {
+        // State of 20 MiB, a gradient of 10 that was there before, an activation of 5; the step ends without the gradient.
+        let mut t = timeline(&[('+', 20), ('+', 10), ('+', 5), ('-', 2), ('-', 1)]);
+        (t.storages[0].category, t.storages[1].category) = (Category::OptimizerState, Category::Gradient);
+        t.events[..2].iter_mut().for_each(|event| event.phase = Phase::Setup);
+        let r = replay(&t, &mut ExactAllocator::new(512, None));
+        assert_eq!(r.peak_allocated.usage.allocated, Bytes(35 * MIB));
+        assert_eq!(r.end.allocated, Bytes(20 * MIB));
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //!   (`torch/nn/parallel/distributed.py`, `_DEFAULT_BUCKET_CAP_MB`; `torch/csrc/distributed/c10d/reducer.cpp`).
 //! - ZeRO 1 splits the optimizer's state and its step, ZeRO 2 the gradients too, ZeRO 3 and FSDP the parameters (Rajbhandari et
 //!   al., arXiv 1910.02054; `torch.distributed.fsdp`). A gradient is whole until its layer is done.
-//! - What is split is gathered again while it is used, a repeated block at a time, the next one being fetched while one runs.
+//!
+//! What is gathered again while it is used stands in `fsdp`.
 
-use super::Sharding;
+use super::{Sharding, fsdp};
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::{Bytes, order};
@@ -38,10 +39,7 @@ pub(super) fn apply(timeline: &mut Timeline, sharding: Sharding, n: u64) {
         // DDP reduces for ZeRO 1 too.
         Sharding::Ddp | Sharding::Zero1 => buckets(timeline),
         Sharding::Zero2 => shard_gradients(timeline, n),
-        Sharding::Zero3 => {
-            shard_gradients(timeline, n);
-            gather(timeline, &whole);
-        }
+        Sharding::Zero3 => fsdp::apply(timeline, n, &whole),
     }
 }
 
@@ -69,6 +67,13 @@ fn buckets(timeline: &mut Timeline) {
     timeline.insert(order::map([(at, made)]));
 }
 
+/// The part of a gradient that one of `n` GPUs keeps.
+pub(super) fn shard_of(timeline: &mut Timeline, whole: StorageId, n: u64) -> StorageId {
+    let label = timeline.label("gradient shard");
+    let storage = timeline.storages[whole.0 as usize];
+    timeline.add(Storage { bytes: Bytes(storage.bytes.0.div_ceil(n)), label, ..storage })
+}
+
 /// A gradient is whole while its layer runs; then the sum over all GPUs is made and each keeps its part.
 fn shard_gradients(timeline: &mut Timeline, n: u64) {
     let events = timeline.events.clone();
@@ -76,13 +81,10 @@ fn shard_gradients(timeline: &mut Timeline, n: u64) {
     let mut pending: Vec<StorageId> = Vec::new();
     let mut shards: BTreeMap<StorageId, StorageId> = BTreeMap::new();
     let mut layer = None;
-    let label = timeline.label("gradient shard");
     for (i, event) in events.iter().enumerate() {
         if layer != Some(event.layer) || event.phase == Phase::OptimizerStep {
             for whole in pending.drain(..) {
-                let storage = timeline.storages[whole.0 as usize];
-                let shard =
-                    timeline.add(Storage { bytes: Bytes(storage.bytes.0.div_ceil(n)), label, ..storage });
+                let shard = shard_of(timeline, whole, n);
                 let at = Event { kind: EventKind::Allocate, storage: shard, ..*event };
                 before
                     .entry(i)
@@ -110,54 +112,7 @@ fn shard_gradients(timeline: &mut Timeline, n: u64) {
     timeline.insert(before);
 }
 
-/// Parameters of a block are whole while it runs, and while the one before it does.
-fn gather(timeline: &mut Timeline, whole: &[Bytes]) {
-    let units: Vec<String> = timeline.layers.iter().map(|name| unit(name)).collect();
-    let mut sizes: BTreeMap<&str, Bytes> = BTreeMap::new();
-    for (storage, bytes) in timeline.storages.iter().zip(whole) {
-        if storage.category == Category::Parameter
-            && let Some(unit) = units.get(storage.layer as usize)
-        {
-            *sizes.entry(unit).or_default() += *bytes;
-        }
-    }
-    let events = timeline.events.clone();
-    let label = timeline.label("gathered parameters");
-    let mut before: BTreeMap<usize, Vec<Event>> = BTreeMap::new();
-    let mut held: Vec<(&str, StorageId)> = Vec::new();
-    for (i, event) in events.iter().enumerate() {
-        let runs = matches!(event.phase, Phase::Forward | Phase::Backward);
-        let free = |(_, storage)| Event { kind: EventKind::Free, storage, ..*event };
-        if !runs {
-            if !held.is_empty() {
-                before.insert(i, held.drain(..).map(free).collect());
-            }
-            continue;
-        }
-        let Some(unit) = units.get(event.layer as usize).map(String::as_str) else { continue };
-        if held.iter().any(|(of, _)| *of == unit) {
-            continue;
-        }
-        let Some(bytes) = sizes.get(unit).copied().filter(|b| *b > Bytes::ZERO) else { continue };
-        let mut put = Vec::new();
-        if held.len() > 1 {
-            put.push(free(held.remove(0)));
-        }
-        let layer = event.layer;
-        let storage = timeline.add(Storage { bytes, category: Category::Transient, layer, label });
-        put.push(Event { kind: EventKind::Allocate, storage, ..*event });
-        held.push((unit, storage));
-        before.insert(i, put);
-    }
-    let last = events.len();
-    if let Some(event) = events.last() {
-        let freed = held.into_iter().map(|(_, id)| Event { kind: EventKind::Free, storage: id, ..*event });
-        before.entry(last).or_default().extend(freed);
-    }
-    timeline.insert(before);
-}
-
-/// The block that a layer is in: its path up to the first number, else its first component.
+/// What a layer is a part of where nothing repeats: its path up to the first number, else its first component.
 pub(super) fn unit(layer: &str) -> String {
     let parts: Vec<&str> = layer.split('.').collect();
     let number = parts.iter().position(|part| part.bytes().all(|b| b.is_ascii_digit()) && !part.is_empty());

@@ -5,6 +5,7 @@
 //! of them.
 
 mod data;
+mod fsdp;
 mod pipeline;
 mod tensor;
 
@@ -96,6 +97,11 @@ impl Parallel {
         let replicas = self.replicas();
         if replicas > 1 {
             said.push(format!("{replicas} replicas with different samples, each with this batch"));
+            said.extend(match self.sharding {
+                Sharding::Zero3 => Some("each repeated block is wrapped, then the model (FSDP2's `fully_shard`)".into()),
+                Sharding::Zero2 => Some("gradients are summed layer by layer; a bucket of its own (`reduce_bucket_size`) is not counted".into()),
+                Sharding::Ddp | Sharding::Zero1 => None,
+            });
             data::apply(timeline, self.sharding, u64::from(replicas));
         }
         (here, said)

@@ -8,7 +8,7 @@
 
 use super::data::unit;
 use crate::timeline::{Event, EventKind, Storage};
-use crate::{Category, Phase, Timeline, replay};
+use crate::{Category, Phase, Timeline, blocks, replay};
 use memfit_graph::{Bytes, order};
 
 /// Blocks that tensors are rounded up to where stages are compared.
@@ -43,11 +43,13 @@ fn stages_of(timeline: &Timeline, stages: usize) -> Vec<usize> {
             *own = own.saturating_add(storage.bytes.0);
         }
     }
-    // Blocks: neighbours with the same path up to the first number.
+    // Neighbours in the same block.
+    let names = timeline.layers.iter().map(|name| &**name);
+    let repeated = blocks::of(names);
     let mut blocks: Vec<(String, u64)> = Vec::new();
     let mut block_of = vec![0; timeline.layers.len()];
     for (i, layer) in timeline.layers.iter().enumerate() {
-        let name = unit(layer);
+        let name = repeated.get(i).copied().flatten().map_or_else(|| unit(layer), str::to_owned);
         match blocks.last_mut() {
             // Names in parentheses are no layers of the model.
             _ if layer.starts_with('(') => {}

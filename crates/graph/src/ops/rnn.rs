@@ -3,8 +3,8 @@
 //! One `_cudnn_rnn` call. Autograd keeps the input, the initial states, the weights, the output, and cuDNN's reserve
 //! (derivatives.yaml: `_cudnn_rnn`); autocast casts input, states and weights down and lays the half weights out in one
 //! buffer (aten/src/ATen/native/cudnn/RNN.cpp). States that a module is not given are made as zeros, and kept. The
-//! reserve's size is cuDNN's own secret and zero in PyTorch's shape functions: real training holds more than this list
-//! says, so figures are a lower bound.
+//! reserve's size is not documented, and zero in PyTorch's shape functions; counted are the gates and states of each step and layer
+//! ([`reserve`]).
 
 use super::calls::Traced;
 use crate::{
@@ -150,7 +150,8 @@ impl Op for Rnn {
         }
         inputs.extend((1..4).chain(8..l.input_count()).filter_map(|i| Traced::optional(l, i)));
         let output = [seq, batch, self.directions.saturating_mul(hidden)];
-        let y = cudnn_rnn(l, &inputs, &[], &output, states.len());
+        let kept = reserve(self.cell, hidden).saturating_mul(state_shape[0]);
+        let y = cudnn_rnn(l, &inputs, &[], &output, [states.len() as u64, kept]);
         let Operand::Result { call, .. } = y.operand else { return };
         for (j, _) in states.iter().enumerate() {
             let operand = Operand::Result { call, output: j + 1 };
@@ -172,21 +173,32 @@ impl Op for Rnn {
     }
 }
 
-/// `_cudnn_rnn` of a sequence, so many states to begin with and weights: the output of each step, and behind it the last states. `held` is
-/// there until it has run.
+/// Elements that a layer keeps in cuDNN's reserve for each sample and step, in one direction: of a gated cell each state, its function,
+/// and what a gate makes; of a plain one its output.
+pub fn reserve(cell: Cell, hidden: u64) -> u64 {
+    let each = match cell {
+        Cell::Lstm => 8,
+        Cell::Gru => 4,
+        Cell::Rnn => 1,
+    };
+    hidden.saturating_mul(each)
+}
+
+/// `_cudnn_rnn` of a sequence, so many states to begin with and weights: the output of each step, and behind it the last states. For each
+/// step and sample so many elements are kept in the reserve. `held` is there until it has run.
 pub fn cudnn_rnn(
     l: &mut Lowering<'_>,
     inputs: &[Traced],
     held: &[Traced],
     output: &[u64],
-    states: usize,
+    [states, kept]: [u64; 2],
 ) -> Traced {
     let mut call = Call::new("_cudnn_rnn").autocast(Autocast::Lower);
     for (i, input) in inputs.iter().enumerate() {
         call = call.input(input.operand, Grad::New).saves([Saved::Input(i)]);
     }
     call = held.iter().fold(call, |call, held| call.input(held.operand, Grad::None));
-    let begin = inputs.iter().take(states + 1);
+    let begin = inputs.iter().take(states as usize + 1);
     // The backward kernel makes the gradients of input and states whether or not they are wanted.
     for input in begin.clone().filter(|input| !input.requires_grad) {
         call = call.backward_scratch(&input.shape, OutDtype::Promoted);
@@ -194,6 +206,11 @@ pub fn cudnn_rnn(
     call = call.output(output, OutDtype::Promoted, Place::New).saves([Saved::Output(0)]);
     for state in begin.skip(1) {
         call = call.output(&state.shape, OutDtype::Promoted, Place::New);
+    }
+    if l.training {
+        let reserve = [output.first().copied().unwrap_or(0), output.get(1).copied().unwrap_or(0), kept];
+        call = call.output(&reserve, OutDtype::Promoted, Place::Reserve);
+        call = call.saves([Saved::Output(states as usize + 1)]);
     }
     Traced::of(l, call, output, &inputs.iter().collect::<Vec<_>>())
 }
@@ -231,12 +248,15 @@ mod tests {
         let names: Vec<_> = calls.iter().map(|c| c.function).collect();
         // The cell state is not given, so it is made.
         assert_eq!(names, ["zeros", "_cudnn_rnn", "reshape", "permute"]);
-        assert_eq!(calls[1].saved.len(), 7);
-        assert_eq!(calls[1].saved.last(), Some(&Saved::Output(0)));
+        assert_eq!(calls[1].saved.len(), 8);
+        assert_eq!(calls[1].saved[6..], [Saved::Output(0), Saved::Output(3)]);
+        let reserve = &calls[1].outputs[3];
+        assert_eq!((&reserve.shape[..], &reserve.place), (&[7, 3, 8 * 16][..], &Place::Reserve));
         assert_eq!(calls[1].backward_scratch, [(vec![1, 3, 16], OutDtype::Promoted)]);
         assert_eq!(calls[3].outputs[0].place, Place::View(0, View::Permute(vec![0, 2, 1, 3])));
         let gru = testing::calls("GRU", 14, direction("forward"), &inputs[..4], 2);
         assert_eq!(gru[1].outputs[0].shape[..], [7, 3, 16]);
-        assert_eq!(gru[1].saved.len(), 6);
+        assert_eq!(gru[1].saved.len(), 7);
+        assert_eq!(gru[1].outputs[2].shape[..], [7, 3, 4 * 16]);
     }
 }

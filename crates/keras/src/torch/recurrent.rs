@@ -2,12 +2,12 @@
 //!
 //! keras/src/backend/torch/rnn.py (3.15), `_cudnn_lstm` and `_cudnn_gru`: weights are turned around, a GRU's gates put in another order,
 //! and all of them copied for each call; the biases that PyTorch has twice are zeros for an LSTM. `_cudnn_rnn` keeps its inputs and its
-//! output (derivatives.yaml). What cuDNN keeps beside, its reserve and a buffer with the weights in its own layout, has no size that is
-//! documented and is left out, as in PyTorch's shape functions.
+//! output (derivatives.yaml), beside cuDNN's reserve. A buffer with the weights in cuDNN's own layout has no size that is documented and is
+//! left out, as in PyTorch's shape functions.
 
 use super::Torch;
 use memfit_graph::ops::Traced;
-use memfit_graph::ops::rnn::cudnn_rnn;
+use memfit_graph::ops::rnn::{self, Cell, cudnn_rnn};
 use memfit_graph::{Call, Grad, OutDtype, Place};
 
 impl Torch<'_, '_> {
@@ -35,7 +35,10 @@ impl Torch<'_, '_> {
         for direction in 0..directions {
             self.cudnn_weights(3 * direction, states == 1, &mut inputs, &mut held);
         }
-        cudnn_rnn(self.l, &inputs, &held, &[at(0), at(1), units.saturating_mul(directions as u64)], states)
+        let cell = if states == 1 { Cell::Gru } else { Cell::Lstm };
+        let kept = rnn::reserve(cell, units).saturating_mul(directions as u64);
+        let output = [at(0), at(1), units.saturating_mul(directions as u64)];
+        cudnn_rnn(self.l, &inputs, &held, &output, [states as u64, kept])
     }
 
     /// The weights of one direction as cuDNN takes them (`prepare_lstm_params`).

@@ -8,7 +8,7 @@ use super::backward::{self, Leaf, Machine, Options};
 use super::gradients::Gradient;
 use super::record::{Node, NodeInput, Span, Way};
 use super::tape::{Edge, NodeRef, Tape, TensorRef};
-use crate::{Checkpoint, StorageId};
+use crate::{Checkpoint, StorageId, blocks};
 use memfit_graph::{Grad, Graph, TensorId, order};
 use std::ops::Range;
 
@@ -25,13 +25,11 @@ pub(crate) struct Segment {
 
 /// The segments of a graph, in order and disjoint.
 pub(crate) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
-    let keys: Vec<Option<String>> = match how {
-        Checkpoint::None | Checkpoint::Balanced => return Vec::new(),
-        Checkpoint::Block | Checkpoint::Full => block_keys(graph),
-    };
-    let mut ranges: Vec<(Option<&String>, Range<usize>)> = Vec::new();
-    for (i, key) in keys.iter().enumerate() {
-        let key = key.as_ref();
+    if matches!(how, Checkpoint::None | Checkpoint::Balanced) {
+        return Vec::new();
+    }
+    let mut ranges: Vec<(Option<&str>, Range<usize>)> = Vec::new();
+    for (i, key) in blocks::of(graph.nodes.iter().map(|node| &*node.scope)).into_iter().enumerate() {
         match ranges.last_mut() {
             // What follows a block goes with it: so its inputs are all that is kept.
             Some((last, range)) if *last == key || (how == Checkpoint::Full && key.is_none()) => {
@@ -42,49 +40,6 @@ pub(crate) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
     }
     let wanted = ranges.into_iter().filter(|(key, _)| key.is_some() || how == Checkpoint::Full);
     wanted.map(|(_, nodes)| Segment { outputs: crossing(graph, &nodes), nodes, inputs: Vec::new() }).collect()
-}
-
-/// The repeated block that each node lies in: its module path up to a number that has siblings. Numbers of a list come first, the
-/// outermost of them (`encoder.layer.3`, `layer1.0`), then names that end in one, the innermost of those (`block2.block2-1`,
-/// `denseblock1.denselayer4`): outer ones are stages. A module without modules in it is no block, as those of a chain of single layers.
-fn block_keys(graph: &Graph) -> Vec<Option<String>> {
-    let within = graph.nodes.iter().flat_map(|node| modules(&node.scope).map(|path| (path, &*node.scope)));
-    let blocks = with_several(within);
-    let families = with_several(blocks.iter().filter_map(|block| Some((family(block)?, *block))));
-    let is_block = |path: &&str| {
-        blocks.binary_search(path).is_ok() && family(path).is_some_and(|f| families.binary_search(&f).is_ok())
-    };
-    let of = |scope: &str| {
-        let mut paths = modules(scope).filter(|path| is_block(path));
-        let is_listed = |path: &&str| family(path).is_some_and(|stem| stem.is_empty() || stem.ends_with('.'));
-        let listed = paths.clone().find(is_listed);
-        listed.or_else(|| paths.next_back()).map(str::to_owned)
-    };
-    graph.nodes.iter().map(|node| of(&node.scope)).collect()
-}
-
-/// The modules that a scope lies in, the outermost first; itself too, for what a block's own `forward` runs (its residual sum).
-fn modules(scope: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
-    scope.match_indices('.').map(|(at, _)| at).chain([scope.len()]).map(|end| &scope[..end])
-}
-
-/// The first of each pair, in order, where it stands with several different seconds.
-fn with_several<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<&'a str> {
-    let (mut several, mut last) = (Vec::new(), None);
-    for (first, _) in order::set(pairs) {
-        if last == Some(first) && several.last() != Some(&first) {
-            several.push(first);
-        }
-        last = Some(first);
-    }
-    several
-}
-
-/// What a module that ends in a number has in common with its siblings: `layer1.` of `layer1.0`, `features.denselayer` of
-/// `features.denselayer4`.
-fn family(path: &str) -> Option<&str> {
-    let stem = path.trim_end_matches(|c: char| c.is_ascii_digit());
-    (stem.len() < path.len()).then_some(stem)
 }
 
 /// What is made inside of a range of nodes and read outside.
@@ -235,43 +190,11 @@ mod tests {
 
     #[test]
     fn blocks_are_the_numbered_modules_that_repeat() {
-        let g = chain(&[
-            "stem",
-            "layers.0.a",
-            "layers.0",
-            "mid",
-            "layers.1.a",
-            "layers.1.b",
-            "head.0",
-            "head.1",
-        ]);
+        let g =
+            chain(&["stem", "layers.0.a", "layers.0", "mid", "layers.1.a", "layers.1.b", "head.0", "head.1"]);
         let ranges = |how| segments(&g, how).into_iter().map(|s| s.nodes).collect::<Vec<_>>();
         assert_eq!(ranges(Checkpoint::Block), [1..3, 4..6]);
         assert_eq!(ranges(Checkpoint::Full), [0..1, 1..4, 4..8]);
         assert_eq!(segments(&g, Checkpoint::Block)[0].outputs, [g.find("layers.0").unwrap()]);
-    }
-
-    #[test]
-    fn a_block_is_no_stage_and_no_single_layer() {
-        let blocks = |scopes: &[&str]| {
-            order::set(block_keys(&chain(scopes)).into_iter().flatten()).into_iter().collect::<Vec<_>>()
-        };
-        let with = |block: &str, layers: [&str; 2]| layers.map(|layer| format!("{block}.{layer}"));
-        for (stems, layers) in [
-            (["layer1.0", "layer1.1", "layer2.0", "layer2.1"], ["conv1", "downsample.0"]),
-            (
-                ["t.block1.block1-0", "t.block1.block1-1", "t.block2.block2-0", "t.block2.block2-1"],
-                ["f.a.0", "f.a.1"],
-            ),
-            (
-                ["e.encoder_layer_0", "e.encoder_layer_1", "e.encoder_layer_2", "e.encoder_layer_3"],
-                ["ln_1", "mlp.0"],
-            ),
-            (["features.1", "features.2", "features.3", "features.4"], ["conv.0.0", "conv.0.1"]),
-        ] {
-            let scopes: Vec<String> = stems.iter().flat_map(|block| with(block, layers)).collect();
-            assert_eq!(blocks(&scopes.iter().map(|s| &**s).collect::<Vec<_>>()), stems);
-        }
-        assert!(blocks(&["features.0", "features.1", "features.2", "classifier.0"]).is_empty());
     }
 }

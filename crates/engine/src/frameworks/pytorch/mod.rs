@@ -184,6 +184,11 @@ pub(crate) fn run(
         parameters: Vec::new(),
         assumptions: Vec::new(),
     };
+    let is_recurrent = |node: &memfit_graph::Node| ["LSTM", "GRU", "RNN"].contains(&node.op.name());
+    if training && !plan.as_fake_tensors && graph.nodes.iter().any(is_recurrent) {
+        let said = "what cuDNN keeps of recurrent layers is not documented: gates and states of each step are counted";
+        runner.assumptions.push(said.into());
+    }
     for name in &runner.names {
         runner.uses[name.tensor.index()] += 1;
     }

@@ -243,6 +243,10 @@ impl Tape {
             Tensor { storage, layout, dtype, edge: Edge::None, is_number: false }
         };
         let tensor = match &output.place {
+            Place::Reserve => {
+                let layout = self.kernels.is_none().then(|| self.layouts.contiguous(&[0]));
+                fresh(self, layout)
+            }
             Place::New => {
                 let layout = self.kept_format(function, shape, inputs);
                 fresh(self, layout)
