@@ -254,14 +254,15 @@ impl Model {
         };
         let plan = Plan { accumulate: parallel.micro_batches(plan.accumulate), ..plan.clone() };
         let mut step = run(graph, structure, &inferred, &plan)?;
-        let mut whole = None;
+        let (mut whole, mut is_split) = (None, true);
         if parallel.tensor > 1 {
             let split = Split::over(graph, &inferred, parallel.tensor);
+            is_split = split.is_split;
             let structure = Structure::new(&split.graph, Some(&split.inferred));
             let part = run(&split.graph, &structure, &split.inferred, &plan)?;
             whole = Some(std::mem::replace(&mut step, part).stored);
         }
-        let (here, said) = parallel.apply(&mut step.timeline, plan.accumulate);
+        let (here, said) = parallel.apply(&mut step.timeline, plan.accumulate, is_split);
         if let Some(here) = here {
             let all = step.stored.clone();
             step.stored.retain(|stored| here.get(stored.layer as usize).is_none_or(|here| *here));

@@ -101,3 +101,21 @@ fn a_stage_has_its_layers_and_what_is_in_flight() {
         is_balanced(&e);
     }
 }
+
+#[test]
+fn an_averaged_model_is_whole_unless_parameters_are_split() {
+    let state = |ema, sharding: Option<Sharding>| {
+        let parallel = sharding.map(|sharding| Parallel::data(8, sharding));
+        let plan =
+            Plan { ema, parallel, optimizer: "sgd".into(), freeze: vec!["layer*".into()], ..Plan::default() };
+        let e = run("resnet18", 4, &plan);
+        let all = e.model.parameters_trainable + e.model.parameters_frozen + e.model.buffers;
+        (e.breakdown.optimizer.0, all * 4)
+    };
+    assert_eq!(state(false, None).0, 0);
+    for (sharding, parts) in [(None, 1), (Some(Sharding::Zero1), 1), (Some(Sharding::Zero3), 8)] {
+        let (bytes, all) = state(true, sharding);
+        // Blocks of 512 bytes, and counts of eight bytes.
+        assert!(bytes >= all / parts && bytes < all / parts + (1 << 17), "{bytes} of {all}, {sharding:?}");
+    }
+}

@@ -10,6 +10,7 @@
 //! What is gathered again while it is used stands in `fsdp`.
 
 use super::{Sharding, fsdp};
+use crate::frameworks::pytorch::AVERAGED;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::{Bytes, order};
@@ -20,7 +21,10 @@ const BUCKET: Bytes = Bytes::mib(25);
 
 /// The step as one of `n` GPUs runs it.
 pub(super) fn apply(timeline: &mut Timeline, sharding: Sharding, n: u64) {
-    let split = |category: Category| match category {
+    // An averaged model is a copy of its own; the copy of what is split is split.
+    let averaged = timeline.labels.iter().position(|label| **label == *AVERAGED);
+    let split = |storage: &Storage| match storage.category {
+        Category::OptimizerState if Some(storage.label as usize) == averaged => sharding == Sharding::Zero3,
         Category::OptimizerState => sharding != Sharding::Ddp,
         Category::Parameter => sharding == Sharding::Zero3,
         _ => false,
@@ -31,7 +35,7 @@ pub(super) fn apply(timeline: &mut Timeline, sharding: Sharding, n: u64) {
     for ((storage, temporary), kept) in timeline.storages.iter_mut().zip(temporary).zip(kept) {
         // Gradients that an earlier micro-batch left have been summed and split.
         let left = kept && shards_gradients && storage.category == Category::Gradient;
-        if split(storage.category) || left || (temporary && sharding != Sharding::Ddp) {
+        if split(storage) || left || (temporary && sharding != Sharding::Ddp) {
             storage.bytes = Bytes(storage.bytes.0.div_ceil(n));
         }
     }

@@ -75,13 +75,23 @@ impl Parallel {
 
     /// The step as the fullest of the GPUs runs it; the layers have been split already. Gives which layers that GPU has, where it
     /// does not have all, and what was assumed.
-    pub(crate) fn apply(self, timeline: &mut Timeline, accumulate: u32) -> (Option<Vec<bool>>, Vec<String>) {
+    pub(crate) fn apply(
+        self,
+        timeline: &mut Timeline,
+        accumulate: u32,
+        is_split: bool,
+    ) -> (Option<Vec<bool>>, Vec<String>) {
         let mut here = None;
         let mut said = vec![format!(
             "{} GPUs, and this is one of them; NCCL's own buffers are not in the numbers",
             self.gpus
         )];
-        if self.tensor > 1 {
+        if self.tensor > 1 && !is_split {
+            said.push(format!(
+                "no layer was split over {} GPUs: none has a known rule and a size that divides by it, so each GPU has all",
+                self.tensor
+            ));
+        } else if self.tensor > 1 {
             said.push(format!(
                 "layers are split over {} GPUs: products by columns, then by rows, as Megatron-LM does; what stands between \
                  them, norms and the logits are whole",

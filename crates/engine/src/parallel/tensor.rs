@@ -41,6 +41,8 @@ const MOST_PASSES: usize = 64;
 pub(crate) struct Split {
     pub(crate) graph: Graph,
     pub(crate) inferred: Inferred,
+    /// Whether a GPU has less of any weight than there is.
+    pub(crate) is_split: bool,
 }
 
 impl Split {
@@ -60,17 +62,19 @@ impl Split {
             }
         }
         let (mut graph, mut inferred) = (graph.clone(), inferred.clone());
+        let mut is_split = false;
         for (i, axis) in found.axis.iter().enumerate() {
             let Some(axis) = *axis else { continue };
             divide(&mut inferred.types[i], axis, u64::from(ways));
             if graph.tensors[i].role != Role::Intermediate {
+                is_split = true;
                 divide(&mut graph.tensors[i].declared, axis, u64::from(ways));
                 // Elements that were folded are those of the whole.
                 inferred.values[i] = None;
                 graph.tensors[i].value = None;
             }
         }
-        Split { graph, inferred }
+        Split { graph, inferred, is_split }
     }
 }
 

@@ -113,9 +113,9 @@ impl PytorchAllocatorConfig {
             _ => wrong(key, value, &format!("a number of MiB of at least {least}")),
         };
         match key {
-            "max_split_size_mb" => self.max_split_size = Some(mib(LARGE_SEGMENT / Bytes::MIB + 1)?),
+            "max_split_size_mb" => self.max_split_size = Some(mib(LARGE_SEGMENT / Bytes::MIB)?),
             "max_non_split_rounding_mb" => {
-                self.max_non_split_rounding = mib(LARGE_SEGMENT / Bytes::MIB + 1)?;
+                self.max_non_split_rounding = mib(LARGE_SEGMENT / Bytes::MIB)?;
             }
             "large_segment_size_mb" => {
                 self.large_segment = mib(MIN_LARGE_REQUEST / Bytes::MIB)?.round_up(LARGE_ROUNDING);
@@ -140,7 +140,14 @@ impl PytorchAllocatorConfig {
             | "pinned_reserve_segment_size_mb"
             | "pinned_max_round_threshold_mb"
             | "pinned_max_cached_size_mb"
+            | "pinned_free_catch_all"
+            | "throw_on_cudamalloc_oom"
+            | "expandable_segments_reserve"
+            | "expandable_segments_reserve_by_class"
             | "graph_capture_record_stream_reuse" => {}
+            "per_process_memory_fraction" => {
+                return wrong(key, value, "it as --memory-fraction, which has a card's total");
+            }
             _ => return Err(ConfigError(format!("{key}: no such setting of PyTorch's allocator"))),
         }
         Ok(())
@@ -254,7 +261,7 @@ mod tests {
         // The values that PyTorch's own test of this string expects at 32, 64, 128, 256, 512, 1024 and 2048 MiB.
         assert_eq!(c.roundup_power2_divisions.unwrap()[5..12], [8, 8, 2, 4, 2, 4, 1]);
         for (bad, says) in [
-            ("max_split_size_mb:20", "at least 21"),
+            ("max_split_size_mb:19", "at least 20"),
             ("max_split_sise_mb:200", "no such setting"),
             ("garbage_collection_threshold:1.5", "between 0 and 1"),
             ("roundup_power2_divisions:3", "powers of two"),

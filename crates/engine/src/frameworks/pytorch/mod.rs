@@ -43,6 +43,7 @@ pub(crate) use layouts::{Layout, Layouts};
 #[cfg(feature = "burn")]
 pub(crate) use loss::choose as choose_loss;
 pub(crate) use names::names;
+pub(crate) use setup::AVERAGED;
 pub(crate) use workspace::alike;
 
 /// One step under PyTorch's rules.

@@ -11,6 +11,9 @@ use crate::parameters::Stored;
 use memfit_graph::{Bytes, DType};
 use smallvec::SmallVec;
 
+/// What an averaged model's tensors are called.
+pub(crate) const AVERAGED: &str = "averaged weights";
+
 impl Runner<'_> {
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.
     pub(super) fn set_up(&mut self, training: bool) -> (Vec<Leaf>, Vec<StoredTensor>) {
@@ -72,6 +75,7 @@ impl Runner<'_> {
         }
         if training {
             self.optimizer_state(&leaves, &mut stored);
+            self.averaged_weights(&mut stored);
         }
         if !self.plan.as_fake_tensors {
             self.tape.memory.layer = self.named_layer("(cuBLAS)");
@@ -104,14 +108,29 @@ impl Runner<'_> {
         for ((leaf, parameter), row) in leaves.iter().zip(&parameters).zip(trained) {
             self.tape.memory.layer = leaf.layer;
             let kept = optimizer.state(parameter, &config);
-            let averaged = self.plan.ema.then(|| parameter.bytes());
             let on_device = kept.iter().filter(|state| state.on_device).map(StateTensor::device_bytes);
-            for bytes in on_device.chain(averaged) {
+            for bytes in on_device {
                 self.tape.memory.allocate(bytes, Category::OptimizerState, "optimizer state");
                 stored[row].optimizer_bytes += bytes;
             }
         }
         self.parameters = parameters;
+    }
+
+    /// An averaged model is a copy of all that the model stores (torch/optim/swa_utils.py, `AveragedModel`: `deepcopy`); an optimizer of
+    /// Keras averages what it trains (keras/src/optimizers/base_optimizer.py, `use_ema`).
+    fn averaged_weights(&mut self, stored: &mut [StoredTensor]) {
+        let of_all = !self.structure.is_keras;
+        let copied = |row: &StoredTensor| match row.kind {
+            Stored::Parameter => true,
+            Stored::Frozen | Stored::Buffer => of_all,
+            Stored::Number => false,
+        };
+        for row in stored.iter_mut().filter(|row| self.plan.ema && copied(row)) {
+            self.tape.memory.layer = row.layer;
+            self.tape.memory.allocate(row.bytes, Category::OptimizerState, AVERAGED);
+            row.optimizer_bytes += row.bytes;
+        }
     }
 
     /// Trained parameters as an optimizer sees them.
