@@ -85,7 +85,7 @@ pub(super) fn apply(timeline: &mut Timeline, n: u64, whole: &[Bytes]) {
             match event.phase {
                 Phase::Forward if model.is_none() => model = s.gather(root),
                 Phase::Backward => s.prefetch(s.ran.last().copied()),
-                Phase::OptimizerStep => s.end(root, model.take()),
+                Phase::OptimizerStep => s.end(model.take()),
                 _ => {}
             }
             phase = event.phase;
@@ -104,7 +104,7 @@ pub(super) fn apply(timeline: &mut Timeline, n: u64, whole: &[Bytes]) {
     }
     s.leave(phase);
     s.release_gathered();
-    s.end(root, model);
+    s.end(model);
     before.push((events.len(), std::mem::take(&mut s.put)));
     let shards = order::map(std::mem::take(&mut s.shards));
     for event in timeline.events.iter_mut().filter(|event| event.kind == EventKind::Free) {
@@ -208,8 +208,7 @@ impl Sharder<'_> {
     }
 
     /// Backward is done.
-    fn end(&mut self, root: usize, model: Option<StorageId>) {
-        debug_assert_eq!(root + 1, self.sizes.len());
+    fn end(&mut self, model: Option<StorageId>) {
         if let Some(parameters) = model {
             self.free(parameters);
             self.reduce(None);
@@ -226,8 +225,8 @@ mod tests {
 
     /// Two blocks of a parameter of 1,000 bytes each and a head of 100, each with its gradient.
     fn step() -> Timeline {
-        let mut timeline = Timeline::default();
-        timeline.layers = ["h.0.a", "h.0.b", "h.1.a", "h.1.b", "head"].into_iter().map(Into::into).collect();
+        let layers = ["h.0.a", "h.0.b", "h.1.a", "h.1.b", "head"].into_iter().map(Into::into).collect();
+        let mut timeline = Timeline { layers, ..Timeline::default() };
         let label = timeline.label("w");
         let event = |timeline: &mut Timeline, category, layer, bytes, phase| {
             let storage = timeline.add(Storage { bytes: Bytes(bytes), category, layer, label });
