@@ -10,6 +10,7 @@ use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::step::Step;
 use memfit_report::json;
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Error, ErrorKind, Result as Io, Seek, SeekFrom, Write};
@@ -30,7 +31,7 @@ pub(super) fn write(args: &ReportArgs, root: &Path, files: &[PathBuf]) -> Result
             let done = Done::open(path, args)?;
             let made = files.iter().map_while(|file| done.find(&name(root, file), file).cloned());
             notes.extend(made);
-            let (file, kept) = keep(path, notes.len()).map_err(failure)?;
+            let (file, kept) = keep(path, &notes).map_err(failure)?;
             notes.truncate(kept);
             (Box::new(file), Some(done))
         }
@@ -69,14 +70,26 @@ fn line(args: &ReportArgs, name: &str, file: &Path) -> (String, Note) {
     (line, note)
 }
 
-/// Opens a file to write after its first `lines` lines, or after as many whole ones as it has: how many that is.
-fn keep(path: &Path, lines: usize) -> Io<(File, usize)> {
+/// What a line says of where it comes from.
+#[derive(Deserialize)]
+struct Line {
+    file: String,
+}
+
+/// Opens a file to write after the lines of these models, or after as many whole ones as it has in their order: how many that is.
+/// A model that came or went since has moved the lines behind it.
+fn keep(path: &Path, notes: &[Note]) -> Io<(File, usize)> {
     let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
     let mut reader = BufReader::new(&file);
     let (mut kept, mut length, mut line) = (0, 0, Vec::new());
-    while kept < lines && reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
-        (kept, length) = (kept + 1, length + line.len() as u64);
+    for note in notes {
         line.clear();
+        reader.read_until(b'\n', &mut line)?;
+        let is_its = serde_json::from_slice::<Line>(&line).is_ok_and(|line| line.file == note.name);
+        if !is_its || !line.ends_with(b"\n") {
+            break;
+        }
+        (kept, length) = (kept + 1, length + line.len() as u64);
     }
     file.set_len(length)?;
     (&file).seek(SeekFrom::Start(length))?;
