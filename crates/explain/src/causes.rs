@@ -2,6 +2,8 @@
 
 mod rules;
 
+pub(crate) use rules::elsewhere;
+
 use crate::Log;
 
 /// Why memory ran out.

@@ -4,6 +4,7 @@
 //! to 1 MiB makes it ask for 2 MiB, up to 10 MiB for 20 MiB, and a larger one is rounded up to 2 MiB
 //! (c10/cuda/CUDACachingAllocator.cpp, `get_allocation_size`), so that a tensor is recognised by its size when it is large.
 
+use crate::causes::elsewhere;
 use crate::{Log, Message};
 use memfit_engine::advise::{Advice, Around, advise};
 use memfit_engine::devices::{Card, Device};
@@ -213,7 +214,7 @@ fn card(log: &Log) -> Option<Card> {
     let sized =
         || Some(Card::alone(Device::of_size("the card of the log", failure.capacity.or(failure.limit)?)));
     let mut card = named.or_else(sized)?;
-    card.other_processes = failure.others.iter().map(|p| p.bytes).sum();
+    card.other_processes = elsewhere(log);
     Some(card)
 }
 
@@ -290,6 +291,10 @@ fn changes(advice: &Advice) -> String {
         Some(set) => {
             let parts: Vec<&str> = set.parts.iter().map(|(_, title, _)| title.as_str()).collect();
             format!("To make that batch fit: {} ({} on the device).", parts.join("; "), set.outcome.device)
+        }
+        None if advice.now.is_partial && advice.now.verdict == Verdict::Tight => {
+            "By what is known that batch fits; what some operators need is not known, so that it is not sure."
+                .into()
         }
         None => {
             let best = advice.changes.iter().filter(|c| c.saving > 0 && !c.for_others).take(CHANGES);

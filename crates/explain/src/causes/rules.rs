@@ -8,6 +8,7 @@ use super::{Cause, Confidence, Finding};
 use crate::Log;
 use crate::message::{Kind, Message};
 use memfit_graph::Bytes;
+pub(crate) use outside::elsewhere;
 
 /// All rules.
 pub(super) const RULES: &[fn(&Log) -> Option<Finding>] = &[

@@ -72,6 +72,31 @@ pub(super) fn preallocation(log: &Log) -> Option<Finding> {
     found(Cause::Preallocation, Confidence::Likely, text, lines)
 }
 
+/// What TensorFlow found of the card when it started, where that is little: the message, the whole, and what was free.
+fn found_at_start<'a>(log: &'a Log, m: &Message) -> Option<(&'a Message, Bytes, Bytes)> {
+    let found =
+        log.messages.iter().filter(|t| t.detail.as_deref() == Some(FOUND) && m.family == "tensorflow");
+    let (t, capacity, free) = found.filter_map(|t| Some((t, t.capacity?, t.free?))).next()?;
+    (percent(free, capacity) < 75).then_some((t, capacity, free))
+}
+
+/// The old wording does not name others: they hold what is neither free nor this process's. The whole, what was free, what
+/// this process held, and the rest, where that is much.
+fn unnamed(m: &Message) -> Option<(Bytes, Bytes, Bytes, Bytes)> {
+    let (capacity, free, held) = (m.capacity?, m.free?, m.in_use.or(m.reserved.map(|r| r + CONTEXT))?);
+    let missing = capacity.saturating_sub(free).saturating_sub(held);
+    (m.others.is_empty() && percent(missing, capacity) >= 8).then_some((capacity, free, held, missing))
+}
+
+/// What others held of the card when the first failure came, as far as numbers prove it.
+pub(crate) fn elsewhere(log: &Log) -> Bytes {
+    let Some(m) = log.failure() else { return Bytes::ZERO };
+    let named: Bytes = m.others.iter().map(|p| p.bytes).sum();
+    let at_start = found_at_start(log, m)
+        .map(|(_, capacity, free)| capacity.saturating_sub(free).saturating_sub(CONTEXT));
+    named.max(unnamed(m).map(|found| found.3).or(at_start).unwrap_or_default())
+}
+
 pub(super) fn other_process(log: &Log) -> Option<Finding> {
     let m = device(log)?;
     // Before a first step this process holds its weights alone.
@@ -83,12 +108,7 @@ pub(super) fn other_process(log: &Log) -> Option<Finding> {
         let text = "The driver refused when the model was moved to the device, before any step: something else may hold the card.";
         return found(Cause::OtherProcess, Confidence::Possible, text.into(), vec![m.line]);
     }
-    // What TensorFlow found when it started.
-    let found_free =
-        log.messages.iter().filter(|t| t.detail.as_deref() == Some(FOUND) && m.family == "tensorflow");
-    if let Some((t, capacity, free)) = found_free.filter_map(|t| Some((t, t.capacity?, t.free?))).next()
-        && percent(free, capacity) < 75
-    {
+    if let Some((t, capacity, free)) = found_at_start(log, m) {
         let text = format!("Of {capacity}, only {free} was free when TensorFlow started.");
         return found(Cause::OtherProcess, Confidence::Certain, text, vec![t.line, m.line]);
     }
@@ -105,12 +125,7 @@ pub(super) fn other_process(log: &Log) -> Option<Finding> {
             vec![m.line],
         );
     }
-    // The old wording does not name them: what is neither free nor this process's.
-    let (capacity, free, held) = (m.capacity?, m.free?, m.in_use.or(m.reserved.map(|r| r + CONTEXT))?);
-    let missing = capacity.saturating_sub(free).saturating_sub(held);
-    if !m.others.is_empty() || percent(missing, capacity) < 8 {
-        return None;
-    }
+    let (capacity, free, held, missing) = unnamed(m)?;
     // Desktops and drivers take some of every card.
     let sure = match percent(missing, capacity) {
         20.. => Confidence::Certain,
