@@ -61,7 +61,8 @@ impl Ready {
 impl Loaded {
     /// Binds the sizes that were given and recomposes the graph.
     pub(crate) fn bind(self, sizes: &SizeArgs) -> Result<Ready, Failure> {
-        let Loaded { file, name, format, model } = self;
+        let Loaded { file, name, format, mut model } = self;
+        model.warnings.extend(sizes.idle(format));
         let binding = sizes.binding(&model.graph).map_err(|problems| Failure::of_file(&file, problems))?;
         let made = engine::Model::new(model.graph, &name, format, model.operators);
         Ok(Ready { file, name, format, model: made, binding, warnings: model.warnings })

@@ -1,10 +1,10 @@
 //! The step that was asked for: flags and a file become an estimate. What several commands begin with.
 
-use crate::args::{GpuArgs, HostsArgs, ModelArgs, PlanArgs};
+use crate::args::{EstimateArgs, GpuArgs, HostsArgs, ModelArgs, PlanArgs};
 use crate::failure::Failure;
 use crate::load::{self, Ready};
 use memfit_engine::devices::Card;
-use memfit_engine::{Estimate, Model, Plan, Verdict};
+use memfit_engine::{Companion, Estimate, Life, Mode, Model, Plan, Verdict};
 use memfit_graph::{Binding, Problem};
 
 /// An estimate with the model it is of.
@@ -39,15 +39,51 @@ impl Step {
         let loaded = load::load(model)?;
         let (mut plan, plan_warnings) = plan.plan(loaded.usual())?;
         let second = hosts.second(&plan)?;
-        hosts.first(&mut card, &mut plan)?;
+        hosts.first(gpu, &mut card, &mut plan)?;
         let ready = loaded.bind(&model.sizes)?;
         let estimate = ready.model.estimate_on(&ready.binding, &plan, card.as_ref());
         let mut estimate = estimate.map_err(|problems| ready.failure(problems))?;
         estimate.warnings.extend(ready.warnings.iter().map(ToString::to_string));
         estimate.warnings.extend(plan_warnings);
-        estimate.warnings.extend(gpu.warnings());
+        estimate.warnings.extend(gpu.warnings(&plan));
         let Ready { file, model, binding, .. } = ready;
         Ok(Step { file, model, binding, plan, card, estimate, second })
+    }
+
+    /// All that `memfit estimate` is asked about: the step on its host, with the process around it.
+    pub(crate) fn asked(args: &EstimateArgs) -> Result<Step, Failure> {
+        let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts)?;
+        step.estimate.warnings.extend(args.life.own.warning(step.plan.framework));
+        if let Some(life) = args.life.life() {
+            step.add_process(args, &life)?;
+        }
+        Ok(step)
+    }
+
+    /// Adds the parts of the process around the step.
+    fn add_process(&mut self, args: &EstimateArgs, life: &Life) -> Result<(), Failure> {
+        let trained = args.life.with.iter().map(|path| (path, self.plan.mode));
+        let frozen = args.life.with_frozen.iter().map(|path| (path, Mode::Infer));
+        let mut others = Vec::new();
+        for (path, mode) in trained.chain(frozen) {
+            let loaded = load::load_with(path, &args.model.sizes)?;
+            let (own, _) = args.plan.plan(loaded.usual())?;
+            let other = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
+            others.push((loaded.name, other, Plan { mode, ..own }));
+        }
+        let companions: Vec<Companion<'_>> = others
+            .iter()
+            .map(|(name, model, plan)| Companion {
+                model,
+                name,
+                // Named sizes are this model's; the batch is the process's.
+                binding: Binding { batch: args.model.sizes.batch_size, ..Binding::default() },
+                plan: plan.clone(),
+            })
+            .collect();
+        self.model
+            .add_process(&mut self.estimate, &self.binding, life, &companions, self.card.as_ref())
+            .map_err(|problems| Failure::of_file(&self.file, problems))
     }
 
     /// The same step on the second host.

@@ -4,6 +4,7 @@ use super::typed::{self, Given, Input, InputValue};
 use clap::Args;
 use memfit_graph::{Binding, DType, Dim, Graph, Num, Problem, Shape, Type, Value, batch_symbol};
 use memfit_keras::{Custom, Options};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 #[derive(Args, Debug)]
@@ -65,6 +66,12 @@ impl SizeArgs {
         }
     }
 
+    /// What does nothing for a file of this format.
+    pub(crate) fn idle(&self, format: &str) -> Option<Problem> {
+        let idle = !self.layer.is_empty() && format != "keras";
+        idle.then(|| Problem::new("--layer", "it does nothing: it tells of custom layers in Keras files"))
+    }
+
     /// What the flags mean for this model, or everything that is wrong with them.
     pub(crate) fn binding(&self, graph: &Graph) -> Result<Binding, Vec<Problem>> {
         let mut binding = Binding { batch: self.batch_size, ..Binding::default() };
@@ -80,6 +87,10 @@ impl SizeArgs {
                 problems.push(problem);
             }
         }
+        let typed = self.input.iter().map(|input| ("--input", input.name.as_deref().unwrap_or_default()));
+        let typed = typed.chain(self.value.iter().map(|value| ("--value", &*value.name)));
+        let typed = typed.chain(self.layer.iter().map(|(name, _)| ("--layer", &**name)));
+        problems.extend(twice(typed));
         problems.extend(contradictions(graph, &binding));
         for given in &self.value {
             match value(graph, &binding, given) {
@@ -92,6 +103,18 @@ impl SizeArgs {
         }
         if problems.is_empty() { Ok(binding) } else { Err(problems) }
     }
+}
+
+/// A flag that says something of one name more than once: only one of them could hold.
+fn twice<'a>(flags: impl Iterator<Item = (&'static str, &'a str)>) -> Vec<Problem> {
+    let (mut seen, mut problems) = (BTreeSet::new(), Vec::new());
+    for (flag, name) in flags.filter(|of| !seen.insert(*of)) {
+        problems.push(
+            Problem::new(format!("{flag} {name}").trim_end(), "it is given more than once")
+                .hint("leave all but one of them out"),
+        );
+    }
+    problems
 }
 
 fn contradiction(one: &str, other: &str) -> Problem {
@@ -308,6 +331,20 @@ mod tests {
         for wrong in ["parts:4x3", "parts:absent", "ids:[4x3]", "ids:absent"] {
             assert!(bind(&["--input", wrong]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn one_name_is_told_once() {
+        for flags in
+            [["--input", "ids:4x3", "--input", "ids:4x5"], ["--value", "flag=true", "--value", "flag=false"]]
+        {
+            let problems = bind(&flags).unwrap_err();
+            assert!(
+                problems.len() == 1 && problems[0].to_string().contains("more than once"),
+                "{problems:?}"
+            );
+        }
+        assert!(bind(&["--input", "ids:4x3", "--input", "flag:1"]).is_ok());
     }
 
     #[test]

@@ -4,8 +4,8 @@ use super::{stack, typed};
 use crate::failure::Failure;
 use crate::host;
 use clap::Args;
-use memfit_engine::Plan;
 use memfit_engine::devices::{Card, catalogue};
+use memfit_engine::{Framework, Plan};
 use memfit_graph::Bytes;
 use memfit_validate::calibrate::DeviceProfile;
 use std::path::{Path, PathBuf};
@@ -85,9 +85,27 @@ pub(crate) struct StackArgs {
 }
 
 impl StackArgs {
-    /// Changes a card and a plan by it, and gives the framework's release where it names one.
-    pub(crate) fn apply(&self, card: &mut Card, plan: &mut Plan) -> Result<Option<(u32, u32)>, Failure> {
+    /// Changes a card and a plan by it, and gives the framework's release where it names one. What a flag says already is not
+    /// said otherwise.
+    pub(crate) fn apply(
+        &self,
+        gpu: &GpuArgs,
+        card: &mut Card,
+        plan: &mut Plan,
+    ) -> Result<Option<(u32, u32)>, Failure> {
         let Some(words) = &self.stack else { return Ok(None) };
+        let allocator = &plan.allocator;
+        let flags: [(&str, bool, &[&str]); 3] = [
+            ("--other-processes", gpu.others.other_processes.is_some(), &["others", "other-processes"]),
+            ("--memory-fraction", allocator.memory_fraction.is_some(), &["fraction"]),
+            ("--memory-limit", allocator.memory_limit.is_some(), &["limit"]),
+        ];
+        for (flag, typed, names) in flags {
+            if let Some(word) = stack::says(words, names).filter(|_| typed) {
+                let failure = Failure::new("--stack", format!("`{word}` is what {flag} says, too"));
+                return Err(failure.hint("leave one of the two out"));
+            }
+        }
         stack::apply(words, card, plan)?;
         Ok(stack::release(words))
     }
@@ -105,8 +123,13 @@ pub(crate) struct HostsArgs {
 
 impl HostsArgs {
     /// What `--stack` says of the first host.
-    pub(crate) fn first(&self, card: &mut Option<Card>, plan: &mut Plan) -> Result<(), Failure> {
-        card.as_mut().map_or(Ok(()), |card| self.stack.apply(card, plan).map(drop))
+    pub(crate) fn first(
+        &self,
+        gpu: &GpuArgs,
+        card: &mut Option<Card>,
+        plan: &mut Plan,
+    ) -> Result<(), Failure> {
+        card.as_mut().map_or(Ok(()), |card| self.stack.apply(gpu, card, plan).map(drop))
     }
 
     /// The second host: its card, and the plan as it runs there.
@@ -136,11 +159,20 @@ impl GpuArgs {
         self.others.on(card.into_iter().collect()).map(|cards| cards.into_iter().next())
     }
 
-    /// A warning for each flag that does nothing.
-    pub(crate) fn warnings(&self) -> Option<String> {
-        let says = self.others.other_processes.is_some() || self.others.display;
-        (self.gpu.is_none() && self.others.device_profile.is_none() && says)
-            .then(|| "--other-processes and --display do nothing without --gpu".into())
+    /// A warning for each flag that does nothing without a card.
+    pub(crate) fn warnings(&self, plan: &Plan) -> impl Iterator<Item = String> + use<> {
+        let no_card = self.gpu.is_none() && self.others.device_profile.is_none();
+        let others = self.others.other_processes.is_some() || self.others.display;
+        let fraction = plan.allocator.memory_fraction.is_some();
+        let limit = plan.allocator.memory_limit.is_some() && plan.framework == Framework::Tensorflow;
+        [
+            (others, "--other-processes and --display do nothing without --gpu"),
+            (fraction, "--memory-fraction does nothing without --gpu"),
+            (limit, "--memory-limit does nothing without --gpu"),
+        ]
+        .into_iter()
+        .filter(move |(says, _)| no_card && *says)
+        .map(|(_, what)| what.to_owned())
     }
 }
 

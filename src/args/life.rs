@@ -2,7 +2,7 @@
 
 use super::typed;
 use clap::Args;
-use memfit_engine::Life;
+use memfit_engine::{Framework, Life};
 use std::path::PathBuf;
 
 /// Flags of the process around the step.
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[command(next_help_heading = "Process")]
 pub(crate) struct LifeArgs {
     #[command(flatten)]
-    own: OwnLifeArgs,
+    pub(crate) own: OwnLifeArgs,
     /// Another model that is alive in the same process, trained the same way: the other half of a GAN; may be repeated
     #[arg(long, value_name = "MODEL")]
     pub(crate) with: Vec<PathBuf>,
@@ -50,6 +50,12 @@ impl LifeArgs {
 }
 
 impl OwnLifeArgs {
+    /// What is to be said where a flag does nothing.
+    pub(crate) fn warning(&self, framework: Framework) -> Option<String> {
+        let idle = self.steps_per_execution > 1 && framework != Framework::Tensorflow;
+        idle.then(|| "--steps-per-execution does nothing: it is TensorFlow's".into())
+    }
+
     /// What the flags mean.
     pub(crate) fn life(&self) -> Life {
         Life {

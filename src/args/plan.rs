@@ -172,7 +172,16 @@ impl PlanArgs {
         };
         let mut warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
         warnings.extend(self.parallel.warning(plan.parallel));
+        let of_tensorflow =
+            [("--xla", self.xla), ("--no-xla", self.no_xla), ("--run-eagerly", self.run_eagerly)];
+        let idle = of_tensorflow.iter().filter(|of| of.1 && framework != engine::Framework::Tensorflow);
+        warnings.extend(idle.map(|(flag, _)| format!("{flag} does nothing: it is TensorFlow's")));
         Ok((plan, warnings))
+    }
+
+    /// The weight decay and the norm for clipping that were typed.
+    pub(crate) fn numbers(&self) -> (Option<f64>, Option<f64>) {
+        (self.weight_decay, self.global_clipnorm)
     }
 
     /// The framework that was typed.
@@ -361,7 +370,8 @@ mod tests {
         assert!(message.contains("mixed-bf16"), "{message}");
         assert!(plan("--accumulate 0").is_err() && plan("--weight-decay -1").is_err());
         assert_eq!(plan("--optimizer rprop --optimizer-impl fused").unwrap().1.len(), 1);
-        assert!(!plan("--framework torch --xla").unwrap().0.xla);
+        let (torch, warnings) = plan("--framework torch --xla").unwrap();
+        assert!(!torch.xla && warnings == ["--xla does nothing: it is TensorFlow's"]);
         assert!(plan("--parallel zero3").unwrap().1[0].contains("--gpus"));
     }
 }

@@ -23,6 +23,15 @@ pub(super) fn release(words: &str) -> Option<(u32, u32)> {
     })
 }
 
+/// The first of these words that is among them.
+pub(super) fn says<'a>(words: &str, any: &[&'a str]) -> Option<&'a str> {
+    let named = |word: &str, name: &str| {
+        let said = word.trim().split([' ', '=']).next().unwrap_or_default();
+        said.eq_ignore_ascii_case(name)
+    };
+    any.iter().copied().find(|name| words.split(',').any(|word| named(word, name)))
+}
+
 fn one(word: &str, card: &mut Card, plan: &mut Plan) -> Result<(), Failure> {
     let lower = word.to_ascii_lowercase();
     let (name, value) = lower.split_once([' ', '=']).unwrap_or((&lower, ""));

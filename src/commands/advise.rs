@@ -4,7 +4,7 @@ use crate::args::{AdviseArgs, Format};
 use crate::failure::Failure;
 use crate::{Finding, load, output};
 use memfit_engine::Verdict;
-use memfit_engine::advise::{Around, advise as look};
+use memfit_engine::advise::{Around, Code, advise as look};
 use memfit_report::advise as report;
 
 /// Looks for changes and writes them as asked. The finding is about the step as it is.
@@ -17,10 +17,12 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
     })?;
     let loaded = load::load(&args.model)?;
     let (mut plan, mut warnings) = args.plan.plan(loaded.usual())?;
-    let release = args.stack.apply(&mut card, &mut plan)?;
+    let release = args.stack.apply(&args.gpu, &mut card, &mut plan)?;
     let ready = loaded.bind(&args.model.sizes)?;
     warnings.splice(0..0, ready.notices(std::slice::from_ref(&plan)));
-    let around = Around { life: args.life.life(), release };
+    let (weight_decay, clip_norm) = args.plan.numbers();
+    warnings.extend(args.life.warning(plan.framework));
+    let around = Around { life: args.life.life(), code: Code { release, weight_decay, clip_norm } };
     let advice = look(&ready.model, &ready.binding, &plan, &card, &around)
         .map_err(|problems| ready.failure(problems))?;
     output::print(&match args.format.format {

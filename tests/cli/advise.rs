@@ -1,6 +1,7 @@
 //! `memfit advise`.
 
-use crate::memfit;
+use crate::models::Builder;
+use crate::{file, memfit};
 
 const RESNET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/resnet18.ts_train.onnx");
 
@@ -94,4 +95,61 @@ fn smaller_images_keep_their_channels() {
     let smaller = changes.iter().find(|change| change["name"] == "smaller-images").unwrap();
     let shape = smaller["plan"]["input"].as_object().unwrap().values().next().unwrap();
     assert_eq!((&shape[0], &shape[3], &shape[1]), (&64.into(), &3.into(), &shape[2]), "{shape}");
+}
+
+#[test]
+fn what_is_wanted_is_what_the_card_grants() {
+    let on = |gpu: &str, framework: &str| {
+        let step = [RESNET, "-b", "64", "--gpu", gpu, "--framework", framework, "--format", "json"];
+        let fit = memfit(&[&["estimate"], &step[..]].concat()).json()["fit"].clone();
+        let now = memfit(&[&["advise"], &step[..]].concat()).json()["now"].clone();
+        let keys = ["verdict", "reserved_bytes", "usable_bytes"];
+        assert_eq!(keys.map(|key| &fit[key]), keys.map(|key| &now[key]), "{gpu} {framework}");
+        let (wanted, usable) = (&fit["reserved_bytes"], &fit["usable_bytes"]);
+        let within = wanted.as_u64() <= usable.as_u64();
+        assert_eq!(within, fit["verdict"] != "does-not-fit", "{gpu} {framework}: {fit}");
+        fit["verdict"].clone()
+    };
+    for framework in ["pytorch", "tensorflow"] {
+        let verdicts: Vec<_> =
+            (20..44).map(|tenths| on(&format!("{}MiB", tenths * 102), framework)).collect();
+        assert!(
+            verdicts.iter().any(|v| v == "tight") && verdicts.iter().any(|v| v == "fits"),
+            "{verdicts:?}"
+        );
+    }
+}
+
+#[test]
+fn code_keeps_what_was_typed_and_names_the_models_own_blocks() {
+    let step = ["advise", RESNET, "--gpu", "2GiB", "-b", "128", "--code", "--format", "json"];
+    let snippet = |flags: &[&str], name: &str| {
+        let json = memfit(&[&step, flags].concat()).json();
+        let changes = json["changes"].as_array().unwrap().clone();
+        let change = changes.iter().find(|change| change["name"] == name);
+        change.unwrap_or_else(|| panic!("no {name} in {json}"))["snippet"].as_str().unwrap().to_owned()
+    };
+    let blocks = snippet(&[], "checkpoint");
+    assert!(blocks.contains("[model.layer1, model.layer2, model.layer3, model.layer4]"), "{blocks}");
+    let optimizer = snippet(&["--weight-decay", "0.1"], "lighter-optimizer");
+    assert!(optimizer.contains("weight_decay=0.1)"), "{optimizer}");
+}
+
+#[test]
+fn operators_without_a_rule_are_the_reason_why_nothing_is_sure() {
+    let mut unknown = Builder::conv();
+    unknown.node("Mystery", "/mystery", &["y"], "z").domain = "acme".into();
+    unknown.output("z");
+    let model = file("advise_unknown.onnx", &unknown.bytes());
+    let text = memfit(&["advise", &model, "-b", "2", "--gpu", "80GiB"]).out;
+    assert!(
+        text.contains("what some operators need is not known") && !text.contains("larger card"),
+        "{text}"
+    );
+    let config = file(
+        "advise_unknown.toml",
+        format!("version = 1\n[[model]]\npath = {model:?}\nbatch_size = 2\ngpu = \"80GiB\"\n").as_bytes(),
+    );
+    let checked = memfit(&["check", &config]).out;
+    assert!(checked.contains("what some operators need is not known"), "{checked}");
 }

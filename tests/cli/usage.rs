@@ -106,6 +106,33 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
+fn flags_that_do_nothing_are_told_and_none_wins_in_silence() {
+    let model = file("usage_idle.onnx", &Builder::conv().bytes());
+    let run =
+        |flags: &[&str]| memfit(&[&["estimate", &model, "-b", "2", "--format", "json"], flags].concat());
+    for (flags, flag) in [
+        (&["--memory-fraction", "0.5"][..], "--memory-fraction"),
+        (&["--no-xla"], "--no-xla"),
+        (&["--run-eagerly"], "--run-eagerly"),
+        (&["--steps-per-execution", "4"], "--steps-per-execution"),
+        (&["--layer", "conv:params=4"], "--layer"),
+    ] {
+        let told = run(flags).json()["warnings"].to_string();
+        assert!(told.contains(flag) && told.contains("nothing"), "{flags:?}: {told}");
+    }
+    let told =
+        run(&["--framework", "tensorflow", "--no-xla", "--steps-per-execution", "4"]).json()["warnings"]
+            .to_string();
+    assert!(!told.contains("nothing"), "{told}");
+    fails(&run(&["--input", "x:2x3x8x8", "--input", "x:4x3x8x8"]), &["--input x", "more than once"]);
+    let both = ["--gpu", "8GiB", "--stack", "others 1GiB", "--other-processes", "2GiB"];
+    fails(&run(&both), &["--stack", "--other-processes"]);
+    assert_eq!(run(&both[..4]).code, 0);
+    fails(&run(&["--framework", "tensorflow", "--optimizer", "adam8bit"]), &["Keras has no adam8bit"]);
+    assert_eq!(run(&["--framework", "tensorflow", "--optimizer", "adam8bit", "--mode", "infer"]).code, 0);
+}
+
+#[test]
 fn a_file_behind_standard_input_is_as_good_as_its_name() {
     let model = file("usage_stdin.onnx", &Builder::conv().bytes());
     let redirected = |path: &str| -> Run {

@@ -184,10 +184,11 @@ pub(crate) fn place(timeline: &Timeline, plan: &Plan, card: &Card, open: &Replay
     let context = context::total(&card.context(plan)).expected;
     let others = context::total(&card.others()).expected;
     let free = card.device.usable().saturating_sub(others).saturating_sub(context);
-    let reserved = if expected.fits() && !preallocates {
-        expected.peak_reserved.usage.reserved
-    } else {
-        wanted(timeline, plan.framework, open)
+    // Of a region that is taken whole, the part that is needed shows where it has no end; one that ends in time has no more.
+    let reserved = match (expected.fits(), preallocates) {
+        (true, false) => expected.peak_reserved.usage.reserved,
+        (true, true) => wanted(timeline, plan.framework, open).min(limits.expected),
+        (false, _) => wanted(timeline, plan.framework, open),
     };
     Fit {
         gpu: card.device.id.clone(),

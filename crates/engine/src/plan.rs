@@ -177,6 +177,9 @@ pub struct Plan {
     pub tied_embeddings: Option<bool>,
 }
 
+/// Optimizers that PyTorch or a library of it has and Keras has not (keras/src/optimizers, 3.15).
+const NOT_IN_KERAS: &[&str] = &["adam8bit", "adamw8bit", "asgd", "lars", "radam", "rprop"];
+
 impl Plan {
     /// The plan as it runs on a card, whose kernels follow from its compute capability or its family of chips.
     pub fn on(&self, card: &Card) -> Plan {
@@ -189,6 +192,10 @@ impl Plan {
     /// What the framework does not have at all.
     pub(crate) fn refusal(&self) -> Option<Problem> {
         let burn = self.framework == Framework::Burn;
+        let keras = self.framework == Framework::Tensorflow && self.mode == Mode::Train;
+        if keras && NOT_IN_KERAS.contains(&&*self.optimizer) {
+            return Some(Problem::new("--optimizer", format!("Keras has no {}", self.optimizer)));
+        }
         let (message, hint) = match self.checkpoint {
             Checkpoint::Block | Checkpoint::Full if burn => {
                 ("Burn recomputes by function, not by block", "--checkpoint balanced is Burn's own strategy")

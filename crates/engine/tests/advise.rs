@@ -79,8 +79,9 @@ fn a_step_that_fits_needs_nothing() {
 fn what_else_happens_in_the_process_counts() {
     let model = model("resnet18.ts_train");
     let (plan, card) = (Plan::default(), Card::find("rtx-3060").unwrap());
-    let look =
-        |life| advise_around(&model, &batch(32), &plan, &card, &Around { life, release: None }).unwrap();
+    let look = |life| {
+        advise_around(&model, &batch(32), &plan, &card, &Around { life, ..Around::default() }).unwrap()
+    };
     let alone = look(Life::default());
     assert_eq!(alone.now.verdict, Verdict::Fits);
     let life = Life { validation_batch: Some(4096), stale_models: 40, prefetch: 3, ..Life::default() };

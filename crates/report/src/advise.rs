@@ -167,6 +167,8 @@ pub fn text(model: &str, advice: &Advice, warnings: &[String], code: bool, width
         }
     } else if now.verdict == Verdict::Fits {
         out.push_str(&format!("\n{GOOD}nothing needs to be changed{GOOD:#}\n"));
+    } else if now.is_partial && now.verdict == Verdict::Tight {
+        out.push_str(&format!("\n{WARN}it fits by what is known{WARN:#}: {}\n", words::tight(true)));
     } else {
         out.push_str(&format!(
             "\n{WARN}no set of these changes makes it fit{WARN:#}: take a smaller model or a larger card\n"
@@ -198,7 +200,7 @@ fn signed(bytes: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_engine::advise::{Advised, Combination};
+    use memfit_engine::advise::{Advised, Code, Combination};
     use memfit_engine::devices::Card;
     use memfit_engine::{Life, Plan};
     use memfit_graph::Binding;
@@ -219,7 +221,7 @@ mod tests {
         let plan = Plan { accumulate: u32::try_from(64 / batch).unwrap(), ..Plan::default() };
         let binding = Binding { batch: Some(batch), ..Binding::default() };
         let card = Card::find("rtx-3060").unwrap();
-        Situation { plan, binding, batch: Some(batch), card, life: Life::default(), release: None }
+        Situation { plan, binding, batch: Some(batch), card, life: Life::default(), code: Code::default() }
     }
 
     fn advice() -> Advice {

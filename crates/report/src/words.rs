@@ -17,6 +17,14 @@ pub const NOT_KNOWN: &str = "operators without a rule, or whose results have no 
 pub(crate) const PARTIAL: &str =
     "Not exact: what some operators need is not known, so nothing is safe; `memfit estimate` names them.";
 
+/// Why a step is tight.
+pub fn tight(is_partial: bool) -> &'static str {
+    match is_partial {
+        true => "what some operators need is not known, so that nothing is sure to fit",
+        false => "the high end of the range does not fit",
+    }
+}
+
 pub(crate) fn framework(f: Framework) -> &'static str {
     match f {
         Framework::Pytorch => "pytorch",

@@ -182,7 +182,7 @@ impl Opened {
         let Some(card) = &asked.card else {
             return Err(vec![Problem::new("plan", "no card is named").hint("name it in `gpu`")]);
         };
-        let around = Around { life: asked.life.unwrap_or_default(), release: None };
+        let around = Around { life: asked.life.unwrap_or_default(), ..Around::default() };
         let advice = advise(&self.model, &asked.binding, &asked.plan, card, &around)?;
         let warnings = [self.notices(slice::from_ref(&asked.plan)), asked.warnings].concat();
         Ok(memfit_report::advise::json(&self.name, &advice, &warnings))

@@ -1,7 +1,7 @@
 //! Activation checkpointing: what lies inside of a block is computed again in backward and not kept.
 
 use super::{Change, Kind, Level, Situation};
-use crate::{Checkpoint, Framework, Mode, Model};
+use crate::{Checkpoint, Framework, Mode, Model, blocks};
 
 pub(super) const CHANGE: Change = Change {
     name: "checkpoint",
@@ -11,7 +11,7 @@ pub(super) const CHANGE: Change = Change {
     levels,
 };
 
-fn levels(_: &Model, now: &Situation) -> Vec<Level> {
+fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     if now.plan.checkpoint != Checkpoint::None || now.plan.mode != Mode::Train || !now.is(Framework::Pytorch)
     {
         return Vec::new();
@@ -19,5 +19,36 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let mut situation = now.clone();
     situation.plan.checkpoint = Checkpoint::Block;
     let title = "recompute the repeated blocks";
-    CHANGE.level(title, situation, &[]).into_iter().collect()
+    let mut lists: Vec<String> = Vec::new();
+    let scopes = model.recomposed(&now.plan).nodes.iter().map(|node| &*node.scope);
+    for block in blocks::of(scopes).into_iter().flatten() {
+        // What stands in no list is the model's own attribute, beside others that are no blocks.
+        let Some((list, _)) = block.rsplit_once('.') else { continue };
+        let list = python(list);
+        if !lists.contains(&list) {
+            lists.push(list);
+        }
+    }
+    let lists = if lists.is_empty() { "model.blocks".into() } else { lists.join(", ") };
+    CHANGE.level(title, situation, &[("LISTS", format!("[{lists}]"))]).into_iter().collect()
+}
+
+/// The module at a path as Python reaches it: numbers are items.
+fn python(path: &str) -> String {
+    let parts = path.split('.').filter(|part| !part.is_empty());
+    parts.fold("model".to_owned(), |at, part| match part.bytes().all(|c| c.is_ascii_digit()) {
+        true => format!("{at}[{part}]"),
+        false => format!("{at}.{part}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_reached_as_python_does() {
+        assert_eq!(python("bert.encoder.layer"), "model.bert.encoder.layer");
+        assert_eq!(python("stages.1.blocks"), "model.stages[1].blocks");
+    }
 }

@@ -1,7 +1,9 @@
 //! How the plan's optimizer is written in Python, so that lines of advice replace it by none but itself.
 //!
 //! Sources: torch/optim, 2.15; keras/src/optimizers, 3.15: where both have an optimizer they call it and its options alike.
+//! TensorFlow's documentation: which release of `tf.keras.optimizers` has which class; weight decay and averaged weights 2.11.
 
+use super::Code;
 use super::snippet::{KERAS_3, Release};
 use crate::{Framework, Plan, optimizers};
 
@@ -27,11 +29,21 @@ const CLASSES: &[(&str, &str, &str)] = &[
     ("sgd", "SGD", ""),
 ];
 
+/// The releases of TensorFlow before which `tf.keras.optimizers` had no such class; all had those that are not listed.
+const SINCE: &[(&str, Release)] =
+    &[("Adafactor", (2, 12)), ("AdamW", (2, 11)), ("Lamb", KERAS_3), ("Lion", (2, 13)), ("Muon", KERAS_3)];
+
+/// The release from which on Keras' optimizers decay weights and average them.
+const NEW_OPTIMIZERS: Release = (2, 11);
+
 /// What stands for the optimizer in the lines of a change: its class, the parameters that it takes, and its flags.
-pub(super) fn values(plan: &Plan, change: &str, release: Option<Release>) -> [(&'static str, String); 3] {
+pub(super) fn values(plan: &Plan, change: &str, code: &Code) -> [(&'static str, String); 3] {
     let name = optimizers::find(&plan.optimizer).map_or(&*plan.optimizer, |o| o.name());
     let found = CLASSES.iter().find(|(known, ..)| *known == name);
     let (keras, muon) = (plan.framework == Framework::Tensorflow, name == "muon");
+    let has = |since: Release| !keras || code.release.is_none_or(|release| release >= since);
+    let found =
+        found.filter(|(_, class, _)| SINCE.iter().all(|(known, since)| known != class || has(*since)));
     let class = match found {
         // Of what Keras has not, the user's own class is known to the user alone.
         None => "type(optimizer)".into(),
@@ -41,12 +53,13 @@ pub(super) fn values(plan: &Plan, change: &str, release: Option<Release>) -> [(&
         Some((_, class, _)) => format!("torch.optim.{class}"),
     };
     let rest = if muon { "[p for p in model.parameters() if p.ndim != 2]" } else { "model.parameters()" };
-    let steps = keras && plan.accumulate > 1 && release.is_none_or(|release| release >= KERAS_3);
+    let steps = keras && plan.accumulate > 1 && has(KERAS_3);
+    let decay = plan.weight_decay && has(NEW_OPTIMIZERS);
     let flags = [
         found.map(|(.., options)| (*options).to_owned()),
-        plan.weight_decay.then(|| "weight_decay=0.01".into()),
-        (keras && plan.clip_norm).then(|| "global_clipnorm=1.0".into()),
-        (keras && plan.ema).then(|| "use_ema=True".into()),
+        decay.then(|| format!("weight_decay={:?}", code.weight_decay.unwrap_or(0.01))),
+        (keras && plan.clip_norm).then(|| format!("global_clipnorm={}", norm(code))),
+        (keras && plan.ema && has(NEW_OPTIMIZERS)).then(|| "use_ema=True".into()),
         // The retry loop has a number of its own.
         (steps && change != "retry").then(|| format!("gradient_accumulation_steps={}", plan.accumulate)),
     ];
@@ -54,8 +67,14 @@ pub(super) fn values(plan: &Plan, change: &str, release: Option<Release>) -> [(&
     [("OPTIMIZER", class), ("PARAMETERS", rest.into()), ("FLAGS", flags.join(", "))]
 }
 
+/// What gradients are clipped to, as Python writes it.
+fn norm(code: &Code) -> String {
+    format!("{:?}", code.clip_norm.unwrap_or(1.0))
+}
+
 /// PyTorch's loop clips gradients itself, before the optimizer's step and on gradients that no scaler scaled.
-pub(super) fn clipped(text: &str) -> String {
+pub(super) fn clipped(text: &str, code: &Code) -> String {
+    let norm = norm(code);
     let mut lines = Vec::new();
     for line in text.lines() {
         let step = line.trim_start();
@@ -64,7 +83,7 @@ pub(super) fn clipped(text: &str) -> String {
             lines.push(format!("{indent}scaler.unscale_(optimizer)"));
         }
         if ["scaler.step(optimizer)", "optimizer.step()"].contains(&step) {
-            lines.push(format!("{indent}torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"));
+            lines.push(format!("{indent}torch.nn.utils.clip_grad_norm_(model.parameters(), {norm})"));
         }
         lines.push(line.into());
     }
@@ -77,7 +96,11 @@ mod tests {
     use crate::OptimizerImpl;
 
     fn written(plan: &Plan, change: &str) -> String {
-        let [(_, class), (_, parameters), (_, flags)] = values(plan, change, None);
+        written_for(plan, change, &Code::default())
+    }
+
+    fn written_for(plan: &Plan, change: &str, code: &Code) -> String {
+        let [(_, class), (_, parameters), (_, flags)] = values(plan, change, code);
         format!("{class}({parameters}; {flags})")
     }
 
@@ -124,8 +147,29 @@ mod tests {
     }
 
     #[test]
+    fn flags_have_the_values_that_were_typed_where_the_release_has_them() {
+        let code = |release| Code { release, weight_decay: Some(0.1), clip_norm: Some(0.5) };
+        let plan = |optimizer: &str| Plan {
+            framework: Framework::Tensorflow,
+            optimizer: optimizer.into(),
+            clip_norm: true,
+            weight_decay: true,
+            ema: true,
+            ..Plan::default()
+        };
+        let flags = "weight_decay=0.1, global_clipnorm=0.5, use_ema=True";
+        let written = |optimizer: &str, release| written_for(&plan(optimizer), "freeze", &code(release));
+        assert_eq!(written("adam", None), format!("keras.optimizers.Adam(model.parameters(); {flags})"));
+        let old = "(model.parameters(); global_clipnorm=0.5)";
+        assert_eq!(written("adam", Some((2, 10))), format!("keras.optimizers.Adam{old}"));
+        assert_eq!(written("adamw", Some((2, 10))), format!("type(optimizer){old}"));
+        assert!(written("adamw", Some((2, 11))).starts_with("keras.optimizers.AdamW("));
+        assert!(clipped("optimizer.step()", &code(None)).contains("model.parameters(), 0.5)"));
+    }
+
+    #[test]
     fn gradients_are_clipped_before_a_step() {
-        let loop_ = clipped("for x in y:\n    scaler.step(optimizer)\noptimizer.step()");
+        let loop_ = clipped("for x in y:\n    scaler.step(optimizer)\noptimizer.step()", &Code::default());
         assert_eq!(
             loop_,
             "for x in y:\n    scaler.unscale_(optimizer)\n    \

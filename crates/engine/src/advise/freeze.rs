@@ -18,30 +18,67 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
         return Vec::new();
     }
     let mut situation = now.clone();
-    situation.plan.freeze = rest.iter().map(|module| format!("{module}.*")).collect();
+    situation.plan.freeze = rest;
     let title = format!("train {head} alone");
     let values = [("HEAD", format!("\"{}\"", head.replace(['"', '\\', '\n'], "_")))];
     CHANGE.level(title, situation, &values).into_iter().collect()
 }
 
-/// The last module that has weights, and the others, by the first component of their names.
+/// The last module that has weights, by the first component of their names, and globs of all other weights. A parameter of the
+/// model itself (`class_token`) has a name without a module, and one that an exporter named anew (`onnx::MatMul_12`) belongs to the
+/// module that reads it.
 fn modules(model: &Model) -> Option<(String, Vec<String>)> {
     let graph = model.graph();
-    let mut modules: Vec<String> = Vec::new();
+    let mut found: Vec<(Option<&str>, String)> = Vec::new();
     for node in &graph.nodes {
         for id in node.inputs.iter().flatten() {
             let tensor = graph.tensor(*id);
             let float = tensor.declared.dtype().is_some_and(|d| d.is_float());
-            let Some((module, _)) =
-                tensor.name.split_once('.').filter(|_| tensor.role == Role::Initializer && float)
-            else {
+            if tensor.role != Role::Initializer || !float {
                 continue;
+            }
+            let entry = match tensor.name.split_once('.') {
+                Some((module, _)) => (Some(module), format!("{module}.*")),
+                None => (node.scope.split('.').next().filter(|m| !m.is_empty()), tensor.name.to_string()),
             };
-            if !modules.iter().any(|known| known == module) {
-                modules.push(module.into());
+            if !found.contains(&entry) {
+                found.push(entry);
             }
         }
     }
-    let head = modules.pop()?;
-    (!modules.is_empty()).then_some((head, modules))
+    let head = found.iter().rev().find_map(|(module, glob)| module.filter(|_| glob.ends_with(".*")))?;
+    let rest = found.iter().filter(|(module, _)| *module != Some(head)).map(|(_, glob)| glob.clone());
+    let rest: Vec<String> = rest.collect();
+    rest.iter().any(|glob| glob.ends_with(".*")).then(|| (head.into(), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::{Attributes, DType, Graph, Shape, Type};
+
+    #[test]
+    fn all_but_the_head_is_frozen() {
+        let mut g = Graph::default();
+        let ty = || Type::tensor(DType::Float32, Shape::from([4, 4]));
+        let mut x = g.add_tensor("x", ty(), Role::Input);
+        g.inputs = vec![x];
+        let weights = [
+            ("class_token", ""),
+            ("onnx::MatMul_7", "body.mlp"),
+            ("body.fc.weight", "body.fc"),
+            ("onnx::MatMul_9", "head"),
+        ];
+        for (name, scope) in weights.into_iter().chain([("head.weight", "head")]) {
+            let w = g.add_tensor(name, ty(), Role::Initializer);
+            x = g.push("MatMul", Attributes::default(), &[x, w], &format!("y of {name}")).unwrap();
+            g.nodes.last_mut().unwrap().scope = scope.into();
+        }
+        g.outputs = vec![x];
+        let (head, rest) = modules(&Model::new(g, "m", "onnx", 5)).unwrap();
+        assert_eq!(
+            (&*head, rest),
+            ("head", ["class_token", "onnx::MatMul_7", "body.*"].map(String::from).to_vec())
+        );
+    }
 }

@@ -95,8 +95,19 @@ enum Kind {
 pub struct Around {
     /// What else happens in the process.
     pub life: Life,
-    /// The framework's release, for which code is written; the newest where it is not given.
+    /// What code is written for.
+    pub code: Code,
+}
+
+/// What the lines of a change have to go with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Code {
+    /// The framework's release; the newest where it is not given.
     pub release: Option<Release>,
+    /// The optimizer's weight decay, where it has one.
+    pub weight_decay: Option<f64>,
+    /// The norm to which gradients are clipped, where they are.
+    pub clip_norm: Option<f64>,
 }
 
 /// What is asked about, and what it is after a change.
@@ -112,8 +123,8 @@ pub struct Situation {
     pub card: Card,
     /// What else happens in the process.
     pub life: Life,
-    /// The framework's release.
-    pub release: Option<Release>,
+    /// What code is written for.
+    pub code: Code,
 }
 
 impl Situation {
@@ -123,7 +134,7 @@ impl Situation {
 
     /// Whether the framework is of this release or a later one.
     fn has(&self, release: Release) -> bool {
-        self.release.is_none_or(|is| is >= release)
+        self.code.release.is_none_or(|is| is >= release)
     }
 }
 
@@ -137,9 +148,9 @@ struct Level {
 /// What a situation comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What the driver would show, with nothing in the way.
+    /// What the driver would show: `reserved` and the context.
     pub device: Bytes,
-    /// What the framework's allocator reserves.
+    /// What the framework's allocator reserves inside of the card; with nothing in the way, where it does not fit.
     pub reserved: Bytes,
     /// What it can have of the card.
     pub usable: Bytes,
@@ -216,7 +227,7 @@ pub fn advise(
         batch,
         card: card.clone(),
         life: around.life.clone(),
-        release: around.release,
+        code: around.code.clone(),
     };
     let outcome = evaluate(model, &now)?;
     let mut changes: Vec<Advised> =
@@ -276,8 +287,7 @@ pub(crate) fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Prob
     for scenario::Part { timeline, .. } in scenario::parts(model, &s.binding, &plan, &s.life, &[])? {
         let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&s.card.device));
         let fit = placement::place(&timeline, &plan, &s.card, &open);
-        let wanted = placement::wanted(&timeline, plan.framework, &open);
-        let reserved = wanted.max(worst.map_or(Bytes::ZERO, |w| w.reserved));
+        let reserved = fit.reserved.max(worst.map_or(Bytes::ZERO, |w| w.reserved));
         worst = Some(Outcome {
             device: reserved + context,
             reserved,

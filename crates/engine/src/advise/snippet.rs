@@ -1,11 +1,11 @@
 //! The lines of code that a change asks for. They are files of Python; names between double underscores stand for what depends
 //! on the situation. Some have another file for releases that lack a function.
 //!
-//! Sources of the releases: PyTorch's release notes and documentation (`torch.amp.GradScaler` 2.3, `use_reentrant` 1.11,
+//! Sources of the releases: PyTorch's release notes and documentation (`torch.amp.GradScaler` 2.3, `use_reentrant` and `interpolate(antialias=…)` 1.11,
 //! `torch.OutOfMemoryError` 2.5, `torch.cuda.OutOfMemoryError` 1.13, `PYTORCH_ALLOC_CONF` 2.9, `expandable_segments` 2.1); TensorFlow's (logical
-//! devices and `mixed_precision` 2.4, `cuda_malloc_async` 2.5, Keras 3 as `keras` 2.16), Keras' (`gradient_accumulation_steps` 3.1).
+//! devices and `mixed_precision` 2.4, `cuda_malloc_async` 2.5, `layers.Resizing` 2.6, Keras 3 as `keras` 2.16), Keras' (`gradient_accumulation_steps` 3.1).
 
-use super::{Situation, constructor};
+use super::{Code, Situation, constructor};
 use crate::{Framework, Plan};
 
 /// A release: major and minor.
@@ -71,7 +71,8 @@ static FILES: &[Snippet] = files! {
         "prefetch" "prefetch" (0, 0);
         "retry" "retry" KERAS_3;
         "shorter-sequences" "shorten" (0, 0);
-        "smaller-images" "shrink" (0, 0);
+        "smaller-images" "shrink_by_function" (0, 0);
+        "smaller-images" "shrink" (2, 6);
         "validation-batch" "validation" (0, 0);
 };
 
@@ -80,30 +81,30 @@ static FILES: &[Snippet] = files! {
 const SAMPLES: &[(&str, &str)] = &[
     ("BATCH", "8"), ("DTYPE", "\"bfloat16\""), ("HEAD", "\"head\""), ("K", "2"), ("LENGTH", "12"), ("LIMIT", "4096"),
     ("MICRO", "4"), ("PIECES", "1"), ("SIDE", "24"), ("SCALES", "False"),
-    ("AUTOCAST", "dtype=torch.bfloat16"),
+    ("AUTOCAST", "dtype=torch.bfloat16"), ("LISTS", "[model.blocks]"),
 ];
 
 /// The lines for a change in a situation, where its release has what they need.
 pub(super) fn lines(now: &Situation, name: &str, values: &[(&str, String)]) -> Option<String> {
-    written(&now.plan, name, now.release, values)
+    written(&now.plan, name, &now.code, values)
 }
 
-/// The same for a plan and a release; without one, the newest.
-fn written(plan: &Plan, name: &str, release: Option<Release>, values: &[(&str, String)]) -> Option<String> {
-    let framework = plan.framework;
+/// The same for a plan.
+fn written(plan: &Plan, name: &str, code: &Code, values: &[(&str, String)]) -> Option<String> {
+    let (framework, release) = (plan.framework, code.release);
     let mut of_name = FILES.iter().filter(|file| file.framework == framework && file.name == name);
     let file = of_name.rfind(|file| release.is_none_or(|release| release >= file.since))?;
     let mut text = file.text.trim_end().to_owned();
     let by_release = by_release(release.unwrap_or((u32::MAX, 0)));
     let by_release = by_release.iter().map(|(name, value)| (*name, (*value).to_owned()));
-    let optimizer = constructor::values(plan, name, release);
+    let optimizer = constructor::values(plan, name, code);
     for (name, value) in values.iter().cloned().chain(by_release).chain(optimizer) {
         text = text.replace(&format!("__{name}__"), &value);
     }
     // An optimizer without flags leaves its commas.
     text = text.replace("(, ", "(").replace(", ,", ",").replace(", )", ")");
     if framework == Framework::Pytorch && plan.clip_norm {
-        text = constructor::clipped(&text);
+        text = constructor::clipped(&text, code);
     }
     if framework == Framework::Tensorflow && release.is_some_and(|release| release < KERAS_3) {
         text = text.replace("tf.keras.", "keras.").replace("keras.", "tf.keras.");
@@ -112,7 +113,7 @@ fn written(plan: &Plan, name: &str, release: Option<Release>, values: &[(&str, S
 }
 
 /// What goes by another name in some releases of PyTorch.
-fn by_release(release: Release) -> [(&'static str, &'static str); 3] {
+fn by_release(release: Release) -> [(&'static str, &'static str); 4] {
     let out_of_memory = match release {
         (2, 5..) | (3.., _) => "torch.OutOfMemoryError",
         (1, 13..) | (2, _) => "torch.cuda.OutOfMemoryError",
@@ -120,7 +121,13 @@ fn by_release(release: Release) -> [(&'static str, &'static str); 3] {
     };
     let variable = if release >= (2, 9) { "PYTORCH_ALLOC_CONF" } else { "PYTORCH_CUDA_ALLOC_CONF" };
     let reentrant = if release >= (1, 11) { ", use_reentrant=False" } else { "" };
-    [("OUT_OF_MEMORY", out_of_memory), ("VARIABLE", variable), ("REENTRANT", reentrant)]
+    let antialias = if release >= (1, 11) { ", antialias=True" } else { "" };
+    [
+        ("OUT_OF_MEMORY", out_of_memory),
+        ("VARIABLE", variable),
+        ("REENTRANT", reentrant),
+        ("ANTIALIAS", antialias),
+    ]
 }
 
 /// Every snippet as it is written for a release of a framework, with sample values: its name and the lines.
@@ -130,7 +137,8 @@ pub fn examples(framework: Framework, release: Option<Release>) -> Vec<(&'static
     names.dedup();
     let plan =
         Plan { framework, optimizer: "amsgrad".into(), clip_norm: true, accumulate: 2, ..Plan::default() };
-    names.into_iter().filter_map(|name| Some((name, written(&plan, name, release, &values)?))).collect()
+    let code = Code { release, ..Code::default() };
+    names.into_iter().filter_map(|name| Some((name, written(&plan, name, &code, &values)?))).collect()
 }
 
 #[cfg(test)]
@@ -140,7 +148,8 @@ mod tests {
     #[test]
     fn lines_are_those_of_the_release() {
         let plan = |framework| Plan { framework, ..Plan::default() };
-        let lines = |framework, name, release| written(&plan(framework), name, release, &[]).unwrap();
+        let of = |release| Code { release, ..Code::default() };
+        let lines = |framework, name, release| written(&plan(framework), name, &of(release), &[]).unwrap();
         let retry = |release| lines(Framework::Pytorch, "retry", Some(release));
         assert!(retry((1, 9)).contains("except RuntimeError") && retry((2, 5)).contains("except torch.Out"));
         assert!(lines(Framework::Pytorch, "mixed-precision", Some((2, 2))).contains("torch.cuda.amp"));
@@ -149,7 +158,12 @@ mod tests {
         assert!(
             stale(Some((2, 10))).contains("\ntf.keras.backend") && stale(None).contains("\nkeras.backend")
         );
-        assert!(written(&plan(Framework::Tensorflow), "retry", Some((2, 10)), &[]).is_none());
+        assert!(written(&plan(Framework::Tensorflow), "retry", &of(Some((2, 10))), &[]).is_none());
+        let smaller = |framework, release| lines(framework, "smaller-images", Some(release));
+        assert!(!smaller(Framework::Pytorch, (1, 10)).contains("antialias"));
+        assert!(smaller(Framework::Pytorch, (1, 11)).contains("antialias=True"));
+        assert!(smaller(Framework::Tensorflow, (2, 5)).contains("tf.image.resize("));
+        assert!(smaller(Framework::Tensorflow, (2, 6)).contains("tf.keras.layers.Resizing("));
     }
 
     #[test]

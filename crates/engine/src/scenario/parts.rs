@@ -187,7 +187,14 @@ mod tests {
         let fits = fit.verdict != Verdict::DoesNotFit;
         proptest::prop_assert!(!fits || largest <= fit.usable, "{largest} in {}, {life:?}", fit.usable);
         // Advice is about the same process.
-        let now = Situation { plan, binding, batch: None, card, life: life.clone(), release: None };
+        let now = Situation {
+            plan,
+            binding,
+            batch: None,
+            card,
+            life: life.clone(),
+            code: crate::advise::Code::default(),
+        };
         let now = evaluate(&model, &now).unwrap();
         proptest::prop_assert!(now.reserved >= largest, "{} of {largest}, {life:?}", now.reserved);
         proptest::prop_assert_eq!(now.verdict, fit.verdict);

@@ -3,6 +3,7 @@
 use super::flow;
 use super::style::{self, HEAD};
 use super::table::printable;
+use crate::words;
 use memfit_engine::{Estimate, Fit, Phase, Verdict};
 use memfit_graph::Bytes;
 
@@ -20,16 +21,17 @@ pub(super) fn write(out: &mut String, e: &Estimate, width: usize) {
         style::verdict(fit.verdict),
         printable(&fit.gpu)
     ));
-    for line in notes(fit) {
+    for line in notes(fit, e.timeline.is_partial) {
         out.push_str("      ");
         flow(out, &[line], width.saturating_sub(6));
     }
 }
 
-fn notes(fit: &Fit) -> Vec<String> {
+fn notes(fit: &Fit, is_partial: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if fit.verdict == Verdict::Tight {
-        notes.push("the high end of the range does not fit: a smaller batch is safer".to_owned());
+        let safer = if is_partial { "" } else { ": a smaller batch is safer" };
+        notes.push(format!("{}{safer}", words::tight(is_partial)));
     }
     if let Some(s) = &fit.shortage {
         let phase = match s.phase {

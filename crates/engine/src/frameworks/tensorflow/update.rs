@@ -11,9 +11,6 @@ use crate::optimizers::{self, Parameter, StepConfig};
 use memfit_graph::{Bytes, DType, Dims, elements};
 use std::collections::BTreeMap;
 
-/// Optimizers of this program that Keras has none of.
-const NOT_IN_KERAS: &[&str] = &["adam8bit", "adamw8bit", "asgd", "lars", "radam", "rprop"];
-
 /// One variable while it is updated.
 pub(super) struct Update<'a> {
     pub(super) flow: &'a mut Flow,
@@ -29,10 +26,6 @@ impl Builder<'_> {
     /// Adds the update of every variable that has a gradient; gives the kernels from which grappler walks, in its order.
     pub(super) fn update(&mut self, gradients: &BTreeMap<u32, Wire>) -> Vec<u32> {
         let optimizer = self.plan.optimizer.clone();
-        if NOT_IN_KERAS.contains(&&*optimizer) {
-            self.assumptions
-                .push(format!("Keras has no {optimizer}: its update counts like one with as many slots"));
-        }
         // The only one whose weight decay is not `None` unless it is asked for: 0.004 (adamw.py).
         let decays = self.plan.weight_decay || optimizer == "adamw";
         let finite = self.finite(gradients);

@@ -11,5 +11,6 @@ class Checkpointed(torch.nn.Module):
 
 
 # Every repeated block of the model; for transformers: model.gradient_checkpointing_enable()
-for name, block in model.blocks.named_children():
-    setattr(model.blocks, name, Checkpointed(block))
+for blocks in __LISTS__:
+    for name, block in blocks.named_children():
+        setattr(blocks, name, Checkpointed(block))

@@ -1,0 +1,1 @@
+images = tf.image.resize(images, (__SIDE__, __SIDE__))
