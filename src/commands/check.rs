@@ -25,6 +25,7 @@ use crate::{Finding, output};
 use config::{Config, Growth, Model};
 use memfit_engine::{Estimate, Peak, Verdict};
 use memfit_graph::Bytes;
+use memfit_report::tight;
 use std::fs;
 
 /// Whether something is wrong.
@@ -52,10 +53,20 @@ struct Checked {
     found: Vec<Found>,
 }
 
-/// What a step takes.
+/// What a step takes, or the largest part of the process around it.
 struct Took {
     device: Bytes,
     allocated: Bytes,
+}
+
+impl Took {
+    /// A part that holds more than the step does is told by its tensors: the rest of the device is the step's.
+    fn of(estimate: &Estimate) -> Took {
+        let Peak { device, allocated, .. } = estimate.peak;
+        let largest = estimate.scenario.as_ref().and_then(|process| process.largest());
+        let more = largest.map_or(Bytes::ZERO, |part| part.allocated.saturating_sub(allocated));
+        Took { device: device + more, allocated: allocated + more }
+    }
 }
 
 /// Checks every model of the file and writes what was found. A model that cannot be estimated does not keep the others from it.
@@ -64,10 +75,11 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Finding, Failure> {
     let baseline = config.baseline(args.update)?;
     let one = |(model, asked): (&Model, &EstimateArgs)| {
         let before = baseline.get(&model.name).copied().map(Bytes);
-        let (took, found) = match Step::new(&asked.model, &asked.plan, &asked.gpu) {
+        let (took, found) = match Step::asked(asked) {
             Ok(Step { estimate, .. }) => {
-                let Peak { device, allocated, .. } = estimate.peak;
-                (Some(Took { device, allocated }), judge(model, &estimate, before, args.update))
+                let took = Took::of(&estimate);
+                let found = judge(model, &estimate, took.device, before, args.update);
+                (Some(took), found)
             }
             Err(failure) => {
                 let (level, rule, message) = (Level::Error, "not-estimated", failure.to_string());
@@ -104,8 +116,13 @@ pub(crate) fn check(args: &CheckArgs) -> Result<Finding, Failure> {
 }
 
 /// What is wrong with a model's estimate, in the order of [`Found::rule`].
-fn judge(model: &Model, estimate: &Estimate, before: Option<Bytes>, update: bool) -> Vec<Found> {
-    let device = estimate.peak.device;
+fn judge(
+    model: &Model,
+    estimate: &Estimate,
+    device: Bytes,
+    before: Option<Bytes>,
+    update: bool,
+) -> Vec<Found> {
     let mut found = Vec::new();
     let mut tell = |level, rule, message| found.push(Found { level, rule, message });
     if let Some(fit) = &estimate.fit {
@@ -119,7 +136,7 @@ fn judge(model: &Model, estimate: &Estimate, before: Option<Bytes>, update: bool
             Verdict::Tight => tell(
                 Level::Warning,
                 "tight",
-                format!("tight on {}: the high end of the range does not fit", fit.gpu),
+                format!("tight on {}: {}", fit.gpu, tight(estimate.timeline.is_partial)),
             ),
             Verdict::Fits => {}
         }

@@ -117,6 +117,32 @@ fn a_model_differs_from_itself_in_nothing() {
 }
 
 #[test]
+fn a_check_is_of_the_whole_process() {
+    let model = model("check_process.onnx");
+    let folder = Path::new(&model).parent().unwrap().join("check_process");
+    fs::create_dir_all(&folder).unwrap();
+    let config = folder.join("memfit.toml");
+    let check = |keys: &str| {
+        let of_all = "version = 1\n[[model]]\nbatch_size = 4\ngpu = \"4GiB\"\n";
+        fs::write(&config, format!("{of_all}path = {model:?}\n{keys}\n")).unwrap();
+        memfit(&["check", config.to_str().unwrap(), "--format", "json"])
+    };
+    let rules = |keys: &str| check(keys).json()["models"][0]["findings"].to_string();
+    assert_eq!(rules(""), "[]");
+    for keys in ["validation_batch = 2000000", "prefetch_to_device = 2000000", "stack = \"others 3.9GiB\""] {
+        assert!(rules(keys).contains("does-not-fit"), "{keys}: {}", rules(keys));
+    }
+    // A budget is one of all that is alive.
+    let budget = |process: &str| {
+        let step = check("").json()["models"][0]["device_bytes"].as_u64().unwrap();
+        rules(&format!("budget = \"{}MiB\"\n{process}", (step >> 20) + 1))
+    };
+    assert_eq!(budget(""), "[]");
+    assert!(budget("prefetch_to_device = 10000").contains("over-budget"));
+    assert!(budget(&format!("with = [{model:?}]\npredict_batches = 1000000")).contains("over-budget"));
+}
+
+#[test]
 fn budgets_and_growth_are_gates() {
     let model = model("check_conv.onnx");
     let folder = Path::new(&model).parent().unwrap().join("check");
@@ -239,6 +265,7 @@ fn lines_are_gone_on_with_after_a_stop() {
         fs::write(folder.join(name), &bytes).unwrap();
     }
     let _ = fs::remove_file(folder.join(".out.jsonl.memfit-done.jsonl"));
+    let _ = fs::remove_file(folder.join("e.onnx"));
     let out = folder.join("out.jsonl");
     let _ = fs::remove_file(&out);
     let report = |batch: &str| {
@@ -261,6 +288,17 @@ fn lines_are_gone_on_with_after_a_stop() {
     assert!(read().starts_with(marked.lines().next().unwrap()) && !read().contains("\"error\""));
     assert_eq!(report("3"), 0);
     assert!(!read().contains("SCHEMA_version"));
+    // Models that went or have another name take their lines with them.
+    let files = || {
+        let text = read();
+        let files =
+            text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["file"].clone());
+        files.map(|file| file.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    fs::remove_file(folder.join("a.onnx")).unwrap();
+    assert_eq!((report("3"), files()), (0, ["b.onnx", "c.onnx", "d.onnx"].map(String::from).to_vec()));
+    fs::rename(folder.join("b.onnx"), folder.join("e.onnx")).unwrap();
+    assert_eq!((report("3"), files()), (0, ["c.onnx", "d.onnx", "e.onnx"].map(String::from).to_vec()));
 }
 
 #[test]

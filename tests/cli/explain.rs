@@ -84,6 +84,20 @@ fn the_advice_is_for_the_card_of_the_log() {
 }
 
 #[test]
+fn what_others_hold_of_the_card_is_no_room() {
+    let model = file("explain_others.onnx", &Builder::conv().bytes());
+    let largest = |name: &str, held: &str| {
+        let log = format!(
+            "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 24.00 GiB total capacity; {held} GiB already allocated; 10.44 MiB free; {held} GiB reserved in total by PyTorch)\n"
+        );
+        let found = memfit(&["explain", &file(name, log.as_bytes()), &model, "--format", "json"]).json();
+        found["model"]["largest_batch_size"].as_u64().unwrap()
+    };
+    let (alone, beside) = (largest("explain_alone.log", "23.00"), largest("explain_beside.log", "2.13"));
+    assert!(beside > 0 && beside < alone / 4, "{beside} of {alone}");
+}
+
+#[test]
 fn a_log_that_is_not_there_is_bad_input() {
     assert_eq!(memfit(&["explain", "missing.log"]).code, 2);
 }
