@@ -178,8 +178,12 @@ impl Op for Arithmetic {
             .output(l.out_shape(0), dtype, place)
             .saves(saved.iter().copied());
         if *self == Arithmetic::Div && l.state(1).is_some_and(|s| s.requires_grad) {
-            // div_tensor_other_backward: -grad * ((self / other) / other)
-            call = call.backward_scratch(l.out_shape(0), OutDtype::Promoted);
+            // FunctionsManual.cpp, `div_tensor_other_grad`: -grad * ((self / other) / other), all four alive at its end, before
+            // the other gradient is made.
+            let also_self = l.state(0).is_some_and(|s| s.requires_grad);
+            for _ in usize::from(also_self)..3 {
+                call = call.backward_scratch(l.out_shape(0), OutDtype::Promoted);
+            }
         }
         l.finish(call);
     }
@@ -228,5 +232,24 @@ mod tests {
         g.push("Add", Attributes::default(), &[x, c], "y").unwrap();
         let problems = infer(&g, &Binding::default()).unwrap_err();
         assert!(problems[0].message.contains("2x3"), "{}", problems[0]);
+    }
+
+    #[test]
+    fn the_gradient_of_a_divisor_holds_four_tensors_at_once() {
+        for (requires, scratch) in [([true, true], 2), ([false, true], 3), ([true, false], 0)] {
+            let state = |requires_grad| {
+                Some(TensorState {
+                    shape: &[4, 6],
+                    dtype: DType::Float32,
+                    requires_grad,
+                    is_initializer: false,
+                })
+            };
+            let outputs = [Some(OutState { shape: &[4, 6], dtype: DType::Float32 })];
+            let inputs = requires.map(state);
+            let mut l = Lowering::new(&inputs, &outputs, None, true);
+            Arithmetic::Div.pytorch(&mut l);
+            assert_eq!(l.into_parts().0[0].backward_scratch.len(), scratch);
+        }
     }
 }

@@ -243,20 +243,11 @@ fn pairwise(
     tape.run(&call, &[output, target])[0]
 }
 
+/// `output.mean()`, which half precision is no reason to cast for, nor autocast.
 fn mean(tape: &mut Tape, output: TensorRef) -> TensorRef {
-    let mut output = output;
-    let mut cast = None;
-    if tape.tensor(output).dtype.is_half() {
-        output = tape.cast(output, DType::Float32);
-        cast = Some(tape.tensor(output).storage);
-    }
     let call =
         Call::new("mean").input(Operand::Input(0), Grad::New).output(&[], OutDtype::Promoted, Place::New);
-    let loss = tape.run(&call, &[output])[0];
-    if let Some(storage) = cast {
-        tape.memory.release(storage);
-    }
-    loss
+    tape.run(&call, &[output])[0]
 }
 
 #[cfg(test)]
