@@ -5,6 +5,7 @@ use crate::amounts::{counted, grouped};
 use crate::text::style::{HEAD, NOTE, WARN};
 use crate::text::table::{Column, Table, printable};
 use crate::text::{flow, list};
+use memfit_graph::order::sorted_by_key;
 use memfit_graph::{DType, Role, Type};
 
 /// The whole inspection, at most `width` columns wide where names allow it.
@@ -75,8 +76,7 @@ fn describe(ty: &Type) -> (String, String) {
 
 fn operators(out: &mut String, i: &Inspection<'_>) {
     let unknown = i.unknown();
-    let mut histogram: Vec<(&str, u64)> = i.histogram().into_iter().collect();
-    histogram.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let histogram = sorted_by_key(i.histogram().into_iter().collect(), |(_, count)| u64::MAX - count);
     let mut table = Table::new(&[Column::text("", 12), Column::number(""), Column::text("", 10)]);
     for (name, count) in &histogram {
         let note = if unknown.contains(name) { "no rule: its outputs stay unknown" } else { "" };

@@ -48,7 +48,9 @@ impl<'a> Schedule<'a> {
         };
         let kernels = || (0..).zip(&needed).filter(|(_, needed)| **needed).map(|(at, _)| at);
         let mut waits = Waits::of(flow, kernels(), |from| from);
-        waits.readers.iter_mut().for_each(|list| list.sort_by_key(|reader| positions.of(*reader)));
+        for list in &mut waits.readers {
+            *list = sorted_by_key(std::mem::take(list), |reader| positions.of(*reader).into());
+        }
         let first = kernels().filter(|at| waits.number[*at as usize] == 0).collect();
         let first = sorted_by_key(first, |at| u64::from(u32::MAX - positions.of(*at)));
         Schedule { flow, first, waits, parallel }
