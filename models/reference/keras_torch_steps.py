@@ -135,6 +135,31 @@ def rectified():
     return Model(x, layers.Dense(5, activation="softmax")(layers.Flatten()(h)))
 
 
+def attentions():
+    x = Input((48, 32))
+    q, k, v = (layers.Dense(64)(x) for _ in range(3))
+    h = [layers.Attention(use_scale=True)([q, v, k]), layers.Attention(score_mode="concat", use_scale=True, dropout=0.1)([q, v])]
+    h += [layers.AdditiveAttention()([q, v]), layers.Attention()([q, v], use_causal_mask=True)]
+    h = layers.Concatenate()(h)
+    return Model(x, layers.Dense(5, activation="softmax")(layers.Flatten()(h)))
+
+
+def dots():
+    x = Input((48, 32))
+    a, b = layers.Dense(64)(x), layers.Dense(64)(x)
+    h = layers.Dot((2, 2))([a, b])
+    h = layers.Dot((2, 1), normalize=True)([h, a])
+    return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling1D()(h)))
+
+
+def translation():
+    x, y = Input((20,), dtype="int32"), Input((16, 32))
+    *_, h, c = layers.LSTM(64, return_state=True)(layers.Embedding(100, 64)(x))
+    d = layers.LSTM(64, return_sequences=True)(y, initial_state=[h, c])
+    _, s = layers.GRU(64, return_state=True)(d, initial_state=h)
+    return Model([x, y], layers.Dense(5, activation="softmax")(layers.Concatenate()([s, c])))
+
+
 OPTIMIZERS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "rmsprop", "sgd")
 STEPS = [(dense, optimizer, "float32") for optimizer in OPTIMIZERS]
 STEPS += [(dense, "adam", policy) for policy in ("mixed_float16", "mixed_bfloat16")]
@@ -143,7 +168,8 @@ STEPS += [(recurrent, "sgd", policy) for policy in ("float32", "mixed_float16")]
 STEPS += [(model, "adam", policy) for model in (bidirectional, time_distributed, group_norm, einsum, operations)
           for policy in ("float32", "mixed_float16")]
 STEPS += [(attention, "adam", policy) for policy in ("float32", "mixed_float16", "mixed_bfloat16")]
-STEPS += [(model, "sgd", policy) for model in (kernels, composed, rectified) for policy in ("float32", "mixed_float16")]
+STEPS += [(model, "sgd", policy) for model in (kernels, composed, rectified, dots, translation) for policy in ("float32", "mixed_float16")]
+STEPS.append((attentions, "sgd", "float32"))
 
 
 def answer():
@@ -161,19 +187,19 @@ def measure(make, optimizer, policy):
     with fake_cuda():
         model = make()
         model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy", jit_compile=False)
-        x = torch.zeros((BATCH, *model.inputs[0].shape[1:]), dtype=getattr(torch, model.inputs[0].dtype), device="cuda")
+        x = [torch.zeros((BATCH, *i.shape[1:]), dtype=getattr(torch, i.dtype), device="cuda") for i in model.inputs]
         y = torch.zeros(BATCH, dtype=torch.int64, device="cuda")
         model.optimizer.build(model.trainable_variables)
         tracker = Tracker()
         tracker.phase = "forward"
         for variable in [*model.variables, *model.optimizer.variables]:
             tracker.mark(variable.value, "param")
-        for tensor in (x, y):
+        for tensor in (*x, y):
             tracker.mark(tensor, "oth")
         with tracker:
             for _ in range(2):
                 tracker.reset_peak()
-                model.train_step((x, y))
+                model.train_step((x if len(x) > 1 else x[0], y))
         return tracker.peak["bytes"]
 
 

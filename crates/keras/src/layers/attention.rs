@@ -4,11 +4,14 @@
 //! `[batch, Tq, Tv]` are materialised, as is the dropout of them. Additive scores go through a tensor of `[batch, Tq, Tv, dim]`.
 
 use super::LayerSpec;
+use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
+use memfit_graph::ops::Traced;
 use serde::Deserialize;
 
 /// How query and key make a score.
@@ -82,6 +85,56 @@ impl Layer for Attention {
             outputs.push(call.output(leading().chain([key.dims()[key.rank() - 2].clone()])));
         }
         Ok(outputs)
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let at = run.call.arguments.first();
+        if run.tensors() > at.len() || at.len() < 2 {
+            return run.not_modelled();
+        }
+        let (q, v) = (run.x(at[0]), run.x(at[1]));
+        let k = at.get(2).map_or_else(|| v.clone(), |at| run.x(*at));
+        let (rows, keys) = (q.shape[q.rank() - 2], k.shape[k.rank() - 2]);
+        let scales = run.weights() > usize::from(self.score == Score::Concat);
+        let scaled = |run: &mut Torch<'_, '_>, x: &Traced| {
+            let scale = run.weight(0);
+            run.mul(&scale, x)
+        };
+        let mut scores = if self.score == Score::Dot {
+            let turned = k.transpose_last(run.l);
+            run.matmul(&q, &turned)
+        } else {
+            let (batch, width) = (q.shape[0], q.shape[q.rank() - 1]);
+            let q = q.reshape(run.l, &[batch, rows, 1, width]);
+            let k = k.reshape(run.l, &[batch, 1, keys, width]);
+            let mut sum = run.add(&q, &k);
+            if self.score == Score::Concat && scales {
+                sum = scaled(run, &sum);
+            }
+            let mut tanh = run.activate(&Activation::Tanh, &sum);
+            if self.score == Score::Additive {
+                tanh = if scales { scaled(run, &tanh) } else { tanh.scale(run.l, "mul") };
+            }
+            run.sum(&tanh, &[batch, rows, keys])
+        };
+        if self.score == Score::Concat {
+            let weight = run.weight(usize::from(scales));
+            scores = run.mul(&weight, &scores);
+        } else if self.score == Score::Dot && scales {
+            scores = scaled(run, &scores);
+        }
+        if self.causal || run.call.arguments.flag("use_causal_mask") == Some(true) {
+            let hidden = run.test(&[], &[1, rows, keys]);
+            let less = scores.scale(run.l, "sub");
+            scores = run.choose(&hidden, &[&less, &scores]);
+        }
+        let mut weights = run.softmax("_softmax", &scores);
+        if self.dropout > 0.0 && run.l.training {
+            weights = run.dropout(&weights);
+        }
+        weights.bind(run.l, 1);
+        let y = run.matmul(&weights, &v);
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

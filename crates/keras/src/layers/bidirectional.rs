@@ -102,7 +102,8 @@ impl Layer for Bidirectional {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        let cells = [&self.forward, &self.backward].map(|layer| layer.layer.downcast::<Rnn>()?.on_cudnn());
+        let cells =
+            [&self.forward, &self.backward].map(|layer| layer.layer.downcast::<Rnn>()?.on_cudnn(false));
         let ([Some(a), Some(b)], false) = (cells, run.tensors() > 1 || self.merge == MergeMode::None) else {
             return run.not_modelled();
         };
@@ -111,7 +112,7 @@ impl Layer for Bidirectional {
         let sequences = shape.len() > 2;
         let halves = if units[0] == units[1] && both == [0.0; 2] {
             // One call for both directions (`_call_fused_lstm`, `_call_fused_gru`).
-            let y = run.recurrent(&x, [a.states().len(), 2], units[0], &[]);
+            let y = run.recurrent(&x, [a.states().len(), 2], units[0], &[], &[]);
             let steps = y.shape.get(1).copied().unwrap_or(1);
             [(0, steps.saturating_sub(1)), (units[0], 0)].map(|(start, last)| {
                 let half = y.narrow(run.l, 2, start, units[0]);

@@ -7,7 +7,8 @@ use crate::layer::{Call, Layer};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
-use memfit_graph::{Dim, OpError};
+use crate::torch::Torch;
+use memfit_graph::{Dim, OpError, elements};
 use serde::Deserialize;
 
 /// A product of two tensors.
@@ -42,6 +43,24 @@ impl Layer for Dot {
             dims.push(Dim::Known(1));
         }
         Ok(vec![call.output(dims)])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let [x, y] = [0, 1].map(|i| {
+            let x = run.x(i);
+            let axis = self.axes.get(i).or(self.axes.first()).copied().unwrap_or(-1);
+            let axis = super::position(x.rank(), axis);
+            let x = if self.normalize { run.unit(&x, axis) } else { x };
+            // The axis that is summed goes last in the first, behind the batch in the second; the others become one.
+            let mut order: Vec<usize> = (0..x.rank()).filter(|at| *at != axis).collect();
+            order.insert(if i == 0 { order.len() } else { 1 }, axis);
+            let (batch, summed) = (x.shape[0], x.shape[axis]);
+            let rest = elements(&x.shape).checked_div(batch.saturating_mul(summed)).unwrap_or(0);
+            let shape = if i == 0 { [batch, rest, summed] } else { [batch, summed, rest] };
+            x.permute(run.l, &order).reshape(run.l, &shape)
+        });
+        let z = run.matmul(&x, &y);
+        run.finish(&z);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -13,7 +13,8 @@ use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
 use memfit_graph::kernels::Wire;
-use memfit_graph::{Dim, OpError, Shape};
+use memfit_graph::ops::Traced;
+use memfit_graph::{Dim, OpError, Operand, Shape};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -107,10 +108,10 @@ impl Rnn {
         usize::from(!self.options.time_major)
     }
 
-    /// Its cell where Keras' PyTorch backend runs it on cuDNN, and no states are asked for.
-    pub(super) fn on_cudnn(&self) -> Option<&RecurrentCell> {
+    /// Its cell where Keras' PyTorch backend runs it on cuDNN, and states are asked for only where they may be.
+    pub(super) fn on_cudnn(&self, gives_states: bool) -> Option<&RecurrentCell> {
         let options = &self.options;
-        let is_plain = !options.unroll && !options.stateful && !options.return_state;
+        let is_plain = !options.unroll && !options.stateful && (gives_states || !options.return_state);
         self.cell.layer.downcast::<RecurrentCell>().filter(|cell| {
             self.can_fuse && cell.is_default() && !cell.drops_state() && is_plain && options.use_cudnn()
         })
@@ -148,8 +149,13 @@ impl Layer for Rnn {
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let options = &self.options;
-        let Some(cell) = self.on_cudnn().filter(|_| run.tensors() == 1) else { return run.not_modelled() };
+        let at = run.call.arguments.get(1, "initial_state").map(|given| given.tensors()).unwrap_or_default();
+        let may = |cell: &&RecurrentCell| {
+            run.tensors() == 1 + at.len() && (at.is_empty() || at.len() == cell.states().len())
+        };
+        let Some(cell) = self.on_cudnn(true).filter(may) else { return run.not_modelled() };
         let mut x = run.x(0);
+        let given: Vec<Traced> = at.iter().map(|at| run.x(*at)).collect();
         if cell.dropout > 0.0 && run.l.training {
             // By a mask of one step.
             x = x.scale(run.l, "mul");
@@ -158,7 +164,15 @@ impl Layer for Rnn {
         if options.go_backwards {
             x = x.scale(run.l, "flip");
         }
-        let mut y = run.recurrent(&x, [cell.states().len(), 1], cell.units, &[before]);
+        let mut y = run.recurrent(&x, [cell.states().len(), 1], cell.units, &given, &[before]);
+        if let Operand::Result { call, .. } = y.operand {
+            let shape = [1, x.shape[0], cell.units];
+            for output in 1..=cell.states().len() {
+                let operand = Operand::Result { call, output };
+                let state = Traced { operand, shape: shape.into_iter().collect(), ..y.clone() };
+                state.bind(run.l, output);
+            }
+        }
         if !options.return_sequences {
             let steps = y.shape.get(1).copied().unwrap_or(1);
             y = y.narrow(run.l, 1, steps.saturating_sub(1), 1).reshape(run.l, run.out_shape());

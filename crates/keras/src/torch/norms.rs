@@ -15,6 +15,17 @@ impl Torch<'_, '_> {
         Traced::of(self.l, scratch(scratch(call)), &x.shape, &[x])
     }
 
+    /// A vector along an axis divided by its length, which is a number at least (keras/src/ops/nn.py, `_normalize`).
+    pub fn unit(&mut self, x: &Traced, axis: usize) -> Traced {
+        let mut rows = x.shape.clone();
+        rows.get_mut(axis).into_iter().for_each(|dim| *dim = 1);
+        let square = self.square(x);
+        let sum = self.sum(&square, &rows);
+        let inverse = sum.pointwise(self.l, "rsqrt", Saved::Output(0));
+        let inverse = inverse.pointwise(self.l, "minimum", Saved::Input(0));
+        self.mul(x, &inverse)
+    }
+
     /// `batch_normalization` by the batch's own statistics, in pieces: the square's input is kept.
     pub fn batch_norm(
         &mut self,

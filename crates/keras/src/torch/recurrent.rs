@@ -12,12 +12,13 @@ use memfit_graph::{Call, Grad, OutDtype, Place};
 
 impl Torch<'_, '_> {
     /// Runs `[batch, time, features]` through `states` states of so many units, in one direction or in both; gives the output of each step.
-    /// `held` is what the layer made of its input before.
+    /// `given` are the states that it begins with, where not with zeros, `held` is what the layer made of its input before.
     pub fn recurrent(
         &mut self,
         x: &Traced,
         [states, directions]: [usize; 2],
         units: u64,
+        given: &[Traced],
         held: &[Traced],
     ) -> Traced {
         let at = |axis: usize| x.shape.get(axis).copied().unwrap_or(1);
@@ -27,8 +28,10 @@ impl Torch<'_, '_> {
             let zeros = self.zeros(&[at(0), units]);
             let both = [zeros.clone(), zeros];
             inputs.extend((0..states).map(|_| self.cat(&both, &begin)));
-        } else {
+        } else if given.is_empty() {
             inputs.extend((0..states).map(|_| self.zeros(&begin)));
+        } else {
+            inputs.extend(given.iter().map(|state| state.reshape(self.l, &begin)));
         }
         // Names of Python functions hold them.
         let mut held = held.to_vec();
