@@ -74,6 +74,7 @@ mod tests {
             assert_eq!(s.recompose(y).iter().filter(|op| **op == "MaxPool").count(), count);
         }
     }
+
     #[test]
     fn an_assignment_where_a_pooling_found_its_maxima_undoes_it() {
         let mut s = Sketch::default();

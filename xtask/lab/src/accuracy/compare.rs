@@ -219,7 +219,10 @@ fn row(reference: &Reference, case: &Case, run: &Run, export: &str, estimate: &E
             .map(|(name, estimate)| (name, Pair { reference: theirs(name), estimate }))
             .collect(),
         saved: Pair { reference: case.saved, estimate: estimate.saved_for_backward.0 },
-        parameters: Pair { reference: reference.parameters, estimate: estimate.model.parameters_trainable },
+        parameters: Pair {
+            reference: reference.parameters,
+            estimate: estimate.model.parameters_trainable + estimate.model.parameters_frozen,
+        },
         holders: Vec::new(),
         unknown: estimate.unknown.clone(),
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub(super) struct Reference {
     pub(super) model: String,
     pub(super) loss: Loss,
-    /// Elements of its trainable parameters.
+    /// Elements of its parameters, of frozen ones too.
     pub(super) parameters: u64,
     pub(super) cases: Vec<Case>,
 }
