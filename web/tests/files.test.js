@@ -47,12 +47,12 @@ const PLANS = {
     "batch=8&gpu=a100-40gb:3g.20gb&expandable=1&alloc=max_split_size_mb:128&fraction=80&async-pool=1&precision=bf16&master-weights=1",
     "batch=8&gpu=24GiB&alloc=garbage_collection_threshold:0.8,roundup_power2_divisions:4&mode=infer&freeze=transformer.*",
     "batch=8&gpu=rtx-4090&framework=burn&optimizer=adamw&growth=1",
-    "batch=8&gpu=rtx-4090&growth=1&limit=4000&clip-norm=1&run-eagerly=1&no-xla=1",
+    "batch=8&gpu=rtx-4090&growth=1&limit=4000&clip-norm=1",
   ],
   "resnet18.dyn_eval.onnx": [
     "batch=16&gpu=t4&assume-batchnorm=1&cudnn-benchmark=1&channels-last=1",
     "batch=64&gpu=t4&input.x=64x3x96x96",
-    "batch=16&gpu=v100-16gb&framework=tensorflow&limit=8000&no-loss-scale=1&precision=mixed-fp16",
+    "batch=16&gpu=v100-16gb&framework=tensorflow&limit=8000&no-loss-scale=1&precision=mixed-fp16&run-eagerly=1&no-xla=1",
   ],
   "gpt.ts_eval_b1.onnx": ["batch=4&gpu=t4&tied=no&assume-dropout=1", "batch=4&gpu=t4&tied=yes"],
   "keras/lenet.keras": [
