@@ -48,7 +48,7 @@ impl<'a> Schedule<'a> {
         };
         let kernels = || (0..).zip(&needed).filter(|(_, needed)| **needed).map(|(at, _)| at);
         let mut waits = Waits::of(flow, kernels(), |from| from);
-        for list in &mut waits.readers {
+        for list in waits.readers.iter_mut().filter(|list| list.len() > 1) {
             *list = sorted_by_key(std::mem::take(list), |reader| positions.of(*reader).into());
         }
         let first = kernels().filter(|at| waits.number[*at as usize] == 0).collect();
