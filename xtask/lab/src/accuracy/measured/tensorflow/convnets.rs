@@ -6,9 +6,7 @@ use serde_json::json;
 /// How the blocks of a residual network are made.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Block {
-    /// Two 3 x 3 convolutions, norms after them.
-    Basic,
-    /// The same with norms before them (tensorflow/models, official/resnet, v2).
+    /// Two 3 x 3 convolutions, norms before them.
     BasicBefore,
     /// 1 x 1, 3 x 3, 1 x 1, norms before them.
     BottleneckBefore,
@@ -16,13 +14,20 @@ pub(super) enum Block {
     Grouped { gated: bool },
 }
 
+impl Block {
+    /// Whether norms come before convolutions: tensorflow/models' official/resnet, v2. It pads what a strided convolution reads
+    /// (`conv2d_fixed_padding`), and the first block of every stage projects its input.
+    fn is_v2(self) -> bool {
+        matches!(self, Block::BasicBefore | Block::BottleneckBefore)
+    }
+}
+
 /// A residual network for 224 x 224 images whose four stages have so many blocks.
 pub(super) fn residual(block: Block, blocks: [u64; 4]) -> String {
     let mut net = Net::default();
-    let before = matches!(block, Block::BasicBefore | Block::BottleneckBefore);
     let image = net.input(&[224, 224, 3]);
-    let mut x = net.conv(&image, 64, 7, 2);
-    if !before {
+    let mut x = net.block_conv(block, &image, [64, 7, 2, 1]);
+    if !block.is_v2() {
         x = net.norm_relu(&x);
     }
     x = net.pool(&x, 3, 2);
@@ -32,7 +37,7 @@ pub(super) fn residual(block: Block, blocks: [u64; 4]) -> String {
             x = net.block(block, &x, 64 << stage, stride, i == 0);
         }
     }
-    if before {
+    if block.is_v2() {
         x = net.norm_relu(&x);
     }
     let x = net.layer("GlobalAveragePooling2D", json!({}), &[&x]);
@@ -41,26 +46,30 @@ pub(super) fn residual(block: Block, blocks: [u64; 4]) -> String {
 }
 
 impl Net {
+    /// A convolution of a block, by its filters, side, stride and groups.
+    fn block_conv(&mut self, block: Block, x: &str, [filters, side, stride, groups]: [u64; 4]) -> String {
+        if block.is_v2() && stride > 1 {
+            self.padded_conv(x, filters, side, stride)
+        } else {
+            self.grouped(x, filters, side, stride, groups)
+        }
+    }
+
     fn block(&mut self, block: Block, x: &str, filters: u64, stride: u64, is_first: bool) -> String {
-        let (out, before) = match block {
-            Block::Basic => (filters, false),
-            Block::BasicBefore => (filters, true),
-            Block::BottleneckBefore => (4 * filters, true),
-            Block::Grouped { .. } => (4 * filters, false),
-        };
+        let out = if block == Block::BasicBefore { filters } else { 4 * filters };
+        let before = block.is_v2();
         let ready = if before { self.norm_relu(x) } else { x.to_owned() };
-        let projects = is_first && (out != 64 || stride > 1);
-        let shortcut = if projects { self.conv(&ready, out, 1, stride) } else { x.to_owned() };
-        let shortcut = if projects && !before { self.norm(&shortcut) } else { shortcut };
-        // Filters, side, stride and groups of each convolution.
+        let shortcut =
+            if is_first { self.block_conv(block, &ready, [out, 1, stride, 1]) } else { x.to_owned() };
+        let shortcut = if is_first && !before { self.norm(&shortcut) } else { shortcut };
         let convolutions: &[[u64; 4]] = match block {
-            Block::Basic | Block::BasicBefore => &[[filters, 3, stride, 1], [filters, 3, 1, 1]],
+            Block::BasicBefore => &[[filters, 3, stride, 1], [filters, 3, 1, 1]],
             Block::BottleneckBefore => &[[filters, 1, 1, 1], [filters, 3, stride, 1], [out, 1, 1, 1]],
             Block::Grouped { .. } => &[[2 * filters, 1, 1, 1], [2 * filters, 3, stride, 32], [out, 1, 1, 1]],
         };
         let mut y = ready;
-        for (i, [filters, side, stride, groups]) in convolutions.iter().enumerate() {
-            y = self.grouped(&y, *filters, *side, *stride, *groups);
+        for (i, convolution) in convolutions.iter().enumerate() {
+            y = self.block_conv(block, &y, *convolution);
             let is_last = i + 1 == convolutions.len();
             y = match (before, is_last) {
                 (true, true) => y,
@@ -79,7 +88,45 @@ impl Net {
     }
 }
 
-/// A VGG network (tf_cnn_benchmarks' models have no dropout) whose five stages have so many convolutions.
+/// The residual network of Hewlett Packard's cookbook (`residual_unit` in its convnet_builder.py): norms after the convolutions, a
+/// padded copy before every 3 x 3 one, the stride of a stage in the last of them that is so large.
+pub(super) fn cookbook_residual(is_deep: bool, blocks: [u64; 4]) -> String {
+    let mut net = Net::default();
+    let image = net.input(&[224, 224, 3]);
+    let x = net.padded_conv(&image, 64, 7, 2);
+    let x = net.norm_relu(&x);
+    let config = json!({ "pool_size": [3, 3], "strides": [2, 2], "padding": "valid" });
+    let mut x = net.layer("MaxPooling2D", config, &[&x]);
+    for (stage, count) in (0_u32..).zip(blocks) {
+        let filters: u64 = 64 << stage;
+        let out = if is_deep { 4 * filters } else { filters };
+        for i in 0..count {
+            let stride = if i == 0 && stage > 0 { 2 } else { 1 };
+            let mut shortcut = x.clone();
+            if i == 0 {
+                shortcut = net.padded_conv(&x, out, 1, stride);
+                shortcut = net.norm(&shortcut);
+            }
+            let convolutions: &[[u64; 3]] = if is_deep {
+                &[[filters, 1, 1], [filters, 3, stride], [out, 1, 1]]
+            } else {
+                &[[filters, 3, 1], [filters, 3, stride]]
+            };
+            for (i, [filters, side, stride]) in convolutions.iter().enumerate() {
+                let y = net.padded_conv(&x, *filters, *side, *stride);
+                let is_last = i + 1 == convolutions.len();
+                x = if is_last { net.norm(&y) } else { net.norm_relu(&y) };
+            }
+            let sum = net.add(&shortcut, &x);
+            x = net.relu(&sum);
+        }
+    }
+    let x = net.layer("GlobalAveragePooling2D", json!({}), &[&x]);
+    let x = net.dense(&x, 1001, "softmax");
+    net.model(&[&x])
+}
+
+/// A VGG network whose five stages have so many convolutions.
 pub(super) fn vgg(convolutions: [u64; 5]) -> String {
     let mut net = Net::default();
     let mut x = net.input(&[224, 224, 3]);
@@ -94,6 +141,7 @@ pub(super) fn vgg(convolutions: [u64; 5]) -> String {
     x = net.layer("Flatten", json!({}), &[&x]);
     for _ in 0..2 {
         x = net.dense(&x, 4096, "relu");
+        x = net.layer("Dropout", json!({ "rate": 0.5 }), &[&x]);
     }
     x = net.dense(&x, 1001, "softmax");
     net.model(&[&x])

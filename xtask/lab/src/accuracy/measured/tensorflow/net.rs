@@ -27,14 +27,22 @@ impl Net {
         name
     }
 
-    pub(super) fn conv(&mut self, x: &str, filters: u64, side: u64, stride: u64) -> String {
-        self.grouped(x, filters, side, stride, 1)
-    }
-
     pub(super) fn grouped(&mut self, x: &str, filters: u64, side: u64, stride: u64, groups: u64) -> String {
         let config = json!({ "filters": filters, "kernel_size": [side, side], "strides": [stride, stride], "padding": "same",
             "groups": groups, "use_bias": false });
         self.layer("Conv2D", config, &[x])
+    }
+
+    /// A convolution over a copy of `x` with zeros around it (`tf.pad`, then padding VALID).
+    pub(super) fn padded_conv(&mut self, x: &str, filters: u64, side: u64, stride: u64) -> String {
+        let zeros = side / 2;
+        let padded = match zeros {
+            0 => x.to_owned(),
+            _ => self.layer("ZeroPadding2D", json!({ "padding": zeros }), &[x]),
+        };
+        let config = json!({ "filters": filters, "kernel_size": [side, side], "strides": [stride, stride], "padding": "valid",
+            "use_bias": false });
+        self.layer("Conv2D", config, &[&padded])
     }
 
     pub(super) fn norm(&mut self, x: &str) -> String {

@@ -2,7 +2,7 @@
 //! as TensorFlow 1.15 and 2.4 have it: pieces of the graph are compiled. memfit's `xla` is the whole step as one program, so it is off here.
 //! Pretraining masks 20 words of 128 and 80 of 512 (`max_predictions_per_seq`).
 
-use super::bert::{COPIES, Head, bert_large};
+use super::bert::{COPIES_WITH_HOROVOD, Head, bert_large};
 use super::convnets::{Block, residual};
 use super::{Cells, Entry, plan};
 use memfit_engine::{Plan, Precision};
@@ -32,7 +32,7 @@ pub(super) fn entry(cells: &Cells) -> Option<Entry> {
         card: cells.card(),
         batch: cells.number("batch")?,
         plan,
-        copies: if is_bert { COPIES } else { 0 },
+        copies: if is_bert { COPIES_WITH_HOROVOD } else { 0 },
         said: cells.outcome()?,
     })
 }
