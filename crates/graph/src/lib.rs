@@ -10,6 +10,7 @@
 mod attributes;
 mod binding;
 mod bytes;
+mod call;
 mod context;
 mod dim;
 mod dtype;
@@ -33,16 +34,14 @@ mod value;
 pub use attributes::{Attribute, Attributes, TensorAttribute};
 pub use binding::{Binding, batch_symbol};
 pub use bytes::{Bytes, elements, times};
+pub use call::{Autocast, Call, Dims, Grad, Operand, OutDtype, Output, Place, Saved, View};
 pub use context::{Infer, Step};
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{OpError, Problem};
 pub use graph::{Graph, Node, NodeId, Role, Tensor, TensorId, Variable};
 pub use infer::{Inferred, infer};
-pub use lowering::{
-    Autocast, Call, Dims, Grad, Lowering, Operand, OutDtype, OutState, Output, Place, Saved, TensorState,
-    View,
-};
+pub use lowering::{Lowering, OutState, TensorState};
 pub use names::is_exporter_name;
 pub use op::{Build, Op, OpSpec, UnknownOp, find_op};
 pub use shape::Shape;
