@@ -38,6 +38,8 @@ pub(crate) fn make([module, full, core]: [&Path; 3], out: &Path, check: bool) ->
     for file in FILES.iter().chain(&EMBED) {
         std::fs::copy(web.join(file), out.join(file)).with_context(|| file.to_owned())?;
     }
+    bare(&out.join("style.css"), &[])?;
+    bare(&out.join("memfit_web.js"), &["//", "/*", "*"])?;
     let mut all: Vec<String> = FILES.iter().filter(|f| **f != "sw.js").map(|f| (*f).to_owned()).collect();
     all.extend(["memfit_web.js".to_owned(), "memfit_web_bg.wasm".to_owned()]);
     let first_load: Vec<String> = all.iter().cloned().chain(["sw.js".to_owned()]).collect();
@@ -55,6 +57,16 @@ pub(crate) fn make([module, full, core]: [&Path; 3], out: &Path, check: bool) ->
         budget::check(out, &first_load)?;
     }
     println!("wrote {}", out.display());
+    Ok(())
+}
+
+/// Takes out of a text what is there for its readers alone: what indents a line, and the lines that begin as `comments` do. Neither file has
+/// a string of several lines.
+fn bare(path: &Path, comments: &[&str]) -> Result<()> {
+    let text = std::fs::read_to_string(path)?;
+    let is_code = |line: &&str| !line.is_empty() && !comments.iter().any(|c| line.starts_with(c));
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(is_code).collect();
+    std::fs::write(path, lines.join("\n"))?;
     Ok(())
 }
 
