@@ -9,7 +9,9 @@ use crate::layer::{Call, Configured, Facts, Layer};
 use crate::layers::embedding::Embedding;
 use crate::run::Run;
 use crate::spec::{self, Spec};
-use memfit_graph::{DType, OpError, TensorId};
+use crate::torch::Torch;
+use memfit_graph::ops::Traced;
+use memfit_graph::{Call as Aten, DType, Grad, OpError, OutDtype, Place, TensorId};
 use std::sync::Arc;
 
 /// A mask that rides on a tensor.
@@ -142,6 +144,17 @@ impl Layer for Counts {
         let rank = x.rank().saturating_sub(usize::from(self.any));
         let dims = x.dims().get(..rank).unwrap_or_default().iter().cloned();
         Ok(vec![Spec::new(dims.collect(), DType::Bool)])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (x, shape) = (run.x(0), run.out_shape());
+        let mut mask = run.test(&[&x], &x.shape);
+        if self.any {
+            let call = Aten::new("any").input(mask.operand, Grad::None);
+            let call = call.output(shape, OutDtype::Is(DType::Bool), Place::New);
+            mask = Traced::of(run.l, call, shape, &[]);
+        }
+        run.finish(&mask);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

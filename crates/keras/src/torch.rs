@@ -13,7 +13,7 @@ use crate::layer::{Call as LayerCall, Configured};
 use crate::spec::Spec;
 use memfit_graph::ops::matmul::matmul;
 use memfit_graph::ops::{Sdpa, Traced, scaled_dot_product_attention};
-use memfit_graph::{Call, DType, Grad, Lowering, OutDtype, Place, Saved, Shape, elements};
+use memfit_graph::{Call, DType, Grad, Lowering, OutDtype, Place, Saved, Shape, View, elements};
 
 /// The calls of one layer in the making.
 pub struct Torch<'r, 'l> {
@@ -179,10 +179,17 @@ impl<'r, 'l> Torch<'r, 'l> {
         a.mul(self.l, b, &shape)
     }
 
-    /// A function of two, of which both are kept: the larger, the smaller.
+    /// The larger or the smaller of two. The gradient is `masked_fill(where(self == other, grad / 2, grad), self < other, 0)`: the half, what
+    /// is chosen, and two masks.
     pub fn keeping_both(&mut self, a: &Traced, b: &Traced) -> Traced {
         let shape = broadcast(&a.shape, &b.shape);
-        Traced::of(self.l, Self::of_both("maximum", a, b, &shape), &shape, &[a, b])
+        let mut call = Self::of_both("maximum", a, b, &shape);
+        for dtype in
+            [OutDtype::Promoted, OutDtype::Promoted, OutDtype::Is(DType::Bool), OutDtype::Is(DType::Bool)]
+        {
+            call = call.backward_scratch(&shape, dtype);
+        }
+        Traced::of(self.l, call, &shape, &[a, b])
     }
 
     /// A quotient. The divisor's gradient is `-grad * ((self / other) / other)`: two more tensors.
@@ -249,6 +256,21 @@ impl<'r, 'l> Torch<'r, 'l> {
         Traced::of(self.l, call, &x.shape, &[x])
     }
 
+    /// A value until which names of a Python function hold others.
+    pub fn holding(&mut self, y: &Traced, held: &[&Traced]) -> Traced {
+        let call = Call::new("alias").input(y.operand, Grad::Pass);
+        let call = held.iter().fold(call, |call, held| call.input(held.operand, Grad::None));
+        let call = call.output(&y.shape, OutDtype::Like(0), Place::View(0, View::Alias));
+        Traced::of(self.l, call, &y.shape, &[y])
+    }
+
+    /// Noise of this shape.
+    pub fn noise(&mut self, like: &Traced) -> Traced {
+        let call = Call::new("normal").input(like.operand, Grad::None);
+        let call = call.output(&like.shape, OutDtype::Like(0), Place::New);
+        Traced::of(self.l, call, &like.shape, &[])
+    }
+
     /// A new tensor with the elements of `x` and more around them.
     pub fn pad(&mut self, x: &Traced, shape: &[u64]) -> Traced {
         let call = Call::new("constant_pad_nd").input(x.operand, Grad::New);
@@ -281,26 +303,53 @@ impl<'r, 'l> Torch<'r, 'l> {
         Traced::of(self.l, call, shape, &[x])
     }
 
-    /// Attention of `[batch, length, heads, size]` values: the fused kernel, or scores that are there as a tensor.
+    /// Attention of `[batch, length, heads, size]` values: the fused kernel, or scores that are there as a tensor. The mask are truth values.
     pub fn attend(&mut self, [q, k, v]: [&Traced; 3], options: &Sdpa, drops: bool) -> Option<Traced> {
+        let heads_first = [0, 2, 1, 3];
         if !options.composed {
-            return scaled_dot_product_attention(self.l, [q, k, v], DType::Float32, options);
+            // backend/torch/nn.py, `dot_product_attention`: what flash attention does not take is copied, heads first.
+            let mut options = options.clone();
+            let dtype = self.dtype();
+            if let Some(mask) = options.mask.take() {
+                let call = Call::new("where").input(mask.operand, Grad::None);
+                let call = call.output(&mask.shape, OutDtype::Is(dtype), Place::New);
+                options.mask = Some(Traced::of(self.l, call, &mask.shape, &[]));
+                options.mask_dtype = Some(dtype);
+            }
+            let is_flash = dtype.is_half() && options.mask.is_none();
+            let [q, k, v] = [q, k, v].map(|x| {
+                if is_flash {
+                    return x.clone();
+                }
+                let turned = x.permute(self.l, &heads_first);
+                self.contiguous(&turned).permute(self.l, &heads_first)
+            });
+            return scaled_dot_product_attention(self.l, [&q, &k, &v], DType::Float32, &options);
         }
         // The factor is a tensor of one number, which the product keeps.
         let factor = Call::new("scalar_tensor").output(&[], OutDtype::Is(DType::Float32), Place::New);
         let factor = self.l.call(factor);
         let call = Call::new("mul").input(q.operand, Grad::Pointwise).input(factor, Grad::None);
         let call = call.output(&q.shape, OutDtype::Like(0), Place::Pointwise).saves([Saved::Input(1)]);
-        let q = Traced::of(self.l, call, &q.shape, &[q]).permute(self.l, &[0, 2, 1, 3]);
+        let q = Traced::of(self.l, call, &q.shape, &[q]).permute(self.l, &heads_first);
         let keys = k.permute(self.l, &[0, 2, 3, 1]);
         let scores = self.matmul(&q, &keys);
-        let mut weights = self.softmax("_softmax", &scores);
+        let mut weights = match &options.mask {
+            // layers/activations/softmax.py: what is masked is chosen before and after, and names hold both scores.
+            Some(mask) => {
+                let chosen = self.choose(mask, &[&scores]);
+                let weights = self.softmax("_softmax", &chosen);
+                let weights = self.choose(mask, &[&weights]);
+                self.holding(&weights, &[&scores, &chosen])
+            }
+            None => self.softmax("_softmax", &scores),
+        };
         if drops {
             weights = self.dropout(&weights);
         }
-        let values = v.permute(self.l, &[0, 2, 1, 3]);
+        let values = v.permute(self.l, &heads_first);
         let y = self.matmul(&weights, &values);
-        Some(y.permute(self.l, &[0, 2, 1, 3]))
+        Some(y.permute(self.l, &heads_first))
     }
 
     /// A projection by `torch.einsum` over the last `summed` axes, with a bias of its own.
@@ -335,7 +384,7 @@ impl<'r, 'l> Torch<'r, 'l> {
 }
 
 /// The dims that both give, aligned from the right.
-fn broadcast(a: &[u64], b: &[u64]) -> Vec<u64> {
+pub(crate) fn broadcast(a: &[u64], b: &[u64]) -> Vec<u64> {
     let rank = a.len().max(b.len());
     let at = |dims: &[u64], i: usize| (i + dims.len()).checked_sub(rank).map_or(1, |i| dims[i]);
     (0..rank).map(|i| if at(a, i) == 1 { at(b, i) } else { at(a, i) }).collect()

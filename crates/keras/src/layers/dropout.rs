@@ -9,7 +9,8 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
-use memfit_graph::OpError;
+use memfit_graph::ops::Traced;
+use memfit_graph::{Call as Aten, Grad, OpError, OutDtype, Place};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -86,11 +87,33 @@ impl Layer for Dropout {
         }
         let y = match self.noise {
             Noise::Mask => run.dropout(&x),
-            // The mask of whole channels is small; what is kept is divided, then chosen.
-            Noise::Spatial(_) => x.scale(run.l, "div").scale(run.l, "where"),
-            Noise::GaussianFactor => x.pointwise(run.l, "mul", memfit_graph::Saved::Input(0)),
-            Noise::GaussianSummand => x.scale(run.l, "add"),
-            Noise::Alpha => return run.not_modelled(),
+            // backend/torch/random.py, `dropout` with a mask of another shape: what is kept is divided, then chosen, else zeros.
+            Noise::Spatial(_) => {
+                let channel = self.data_format.channel_axis(x.rank());
+                let ones = |(i, d): (usize, &u64)| if i == 0 || i == channel { *d } else { 1 };
+                let noise: Vec<u64> = x.shape.iter().enumerate().map(ones).collect();
+                let mask = run.test(&[], &noise);
+                let kept = x.scale(run.l, "div");
+                let zeros = Aten::new("zeros_like").input(x.operand, Grad::None);
+                let zeros = zeros.output(&x.shape, OutDtype::Like(0), Place::Pointwise);
+                let zeros = Traced::of(run.l, zeros, &x.shape, &[]);
+                run.choose(&mask, &[&kept, &zeros])
+            }
+            Noise::GaussianFactor => {
+                let noise = run.noise(&x);
+                run.mul(&x, &noise)
+            }
+            Noise::GaussianSummand => {
+                let noise = run.noise(&x);
+                run.add(&x, &noise)
+            }
+            // alpha_dropout.py: `a * (x * kept + alpha * (1 - kept)) + b`.
+            Noise::Alpha => {
+                let kept = run.noise(&x);
+                let product = run.mul(&x, &kept);
+                let rest = kept.scale(run.l, "rsub").scale(run.l, "mul");
+                run.add(&product, &rest).scale(run.l, "mul").scale(run.l, "add")
+            }
         };
         run.finish(&y);
     }

@@ -107,8 +107,15 @@ impl Layer for Embedding {
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let is_reverse = run.call.arguments.flag("reverse") == Some(true);
-        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() || is_reverse {
+        if run.call.facts.policy.quantization.is_some() || self.lora_rank.is_some() {
             return run.not_modelled();
+        }
+        if is_reverse {
+            let x = run.x(0);
+            let kernel = run.weight(usize::from(self.untied));
+            let kernel = if self.untied { kernel } else { kernel.transpose_last(run.l) };
+            let y = run.matmul(&x, &kernel);
+            return run.finish(&y);
         }
         let (table, tokens, shape) = (run.own_weight(0), run.x(0), run.out_shape());
         let y = run.lookup(&table, &tokens, shape);

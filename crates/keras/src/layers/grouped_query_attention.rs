@@ -4,12 +4,13 @@
 //! product.
 
 use super::LayerSpec;
-use super::multi_head_attention::{inside, operands};
+use super::multi_head_attention::{inside, operands, places};
 use super::projected::Projected;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -42,6 +43,18 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
     keras: &[3],
     build: |s| boxed(s.read::<GroupedQueryAttention>()?),
 }];
+
+impl GroupedQueryAttention {
+    fn projected(&self) -> Projected {
+        Projected {
+            heads: [self.num_query_heads, self.num_key_value_heads, self.num_key_value_heads],
+            dims: [self.head_dim; 3],
+            gate: self.use_gate,
+            bias: self.use_bias,
+            dropout: self.dropout,
+        }
+    }
+}
 
 impl Layer for GroupedQueryAttention {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
@@ -83,18 +96,11 @@ impl Layer for GroupedQueryAttention {
         Ok(outputs)
     }
 
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        self.projected().aten(run, places(run.call, run.tensors()));
+    }
+
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        let at = |position, name| run.call.arguments.tensor(position, name);
-        let query = at(0, "query").unwrap_or(0);
-        let value = at(1, "value").unwrap_or(1.min(run.tensors().saturating_sub(1)));
-        let key = at(2, "key").unwrap_or(value);
-        let attention = Projected {
-            heads: [self.num_query_heads, self.num_key_value_heads, self.num_key_value_heads],
-            dims: [self.head_dim; 3],
-            gate: self.use_gate,
-            bias: self.use_bias,
-            dropout: self.dropout,
-        };
-        attention.run(run, [query, key, value]);
+        self.projected().run(run, places(run.call, run.tensors()));
     }
 }

@@ -77,11 +77,13 @@ impl Layer for LayerNormalization {
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let x = run.widened(0);
-        if self.rms_scaling {
-            return run.not_modelled();
-        }
         let mut rows = x.shape.clone();
         super::ones_at(&mut rows, &self.axis);
+        if self.rms_scaling {
+            let y = run.divided_by_root(&x, &rows);
+            let y = run.narrowed(&y);
+            return run.finish(&y);
+        }
         let y = run.layer_norm(&x, &rows, false);
         let y = run.narrowed(&y);
         run.finish(&y);

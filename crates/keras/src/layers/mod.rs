@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 pub mod activation;
 pub mod attention;
+pub mod augmentation;
 pub mod batch_normalization;
 pub mod bidirectional;
 pub mod concatenate;
@@ -80,6 +81,7 @@ pub struct LayerSpec {
 pub static ALL: &[&[LayerSpec]] = &[
     activation::SPECS,
     attention::SPECS,
+    augmentation::SPECS,
     batch_normalization::SPECS,
     bidirectional::SPECS,
     concatenate::SPECS,

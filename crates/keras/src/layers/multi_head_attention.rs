@@ -12,7 +12,6 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
-use memfit_graph::ops::Sdpa;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -95,7 +94,24 @@ pub(super) fn inside(
     Ok(weights.into_iter().map(move |w| Weight { name: format!("{prefix}{}", w.name), ..w }))
 }
 
+/// Which tensors of the call are query, key and value.
+pub(super) fn places(call: &Call<'_>, tensors: usize) -> [usize; 3] {
+    let at = |position, name| call.arguments.tensor(position, name);
+    let value = at(1, "value").unwrap_or(1.min(tensors.saturating_sub(1)));
+    [at(0, "query").unwrap_or(0), at(2, "key").unwrap_or(value), value]
+}
+
 impl MultiHeadAttention {
+    fn projected(&self) -> Projected {
+        Projected {
+            heads: [self.num_heads; 3],
+            dims: [self.key_dim, self.key_dim, self.value_dim.unwrap_or(self.key_dim)],
+            gate: self.use_gate,
+            bias: self.use_bias,
+            dropout: self.dropout,
+        }
+    }
+
     fn out(&self, query: &Spec) -> Result<Vec<u64>, OpError> {
         match &self.output_shape {
             Some(dims) => Ok(dims.clone()),
@@ -147,49 +163,10 @@ impl Layer for MultiHeadAttention {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        let at = |position, name| run.call.arguments.tensor(position, name);
-        let query = at(0, "query").unwrap_or(0);
-        let value = at(1, "value").unwrap_or(1.min(run.tensors().saturating_sub(1)));
-        let key = at(2, "key").unwrap_or(value);
-        let (x, width) = (run.x(query), if self.use_bias { 2 } else { 1 });
-        let scored = run.call.arguments.flag("return_attention_scores") == Some(true);
-        // Masks that ride on the tensors are left out here.
-        let riding = ["query_mask", "value_mask", "key_mask"];
-        let riding = riding.iter().filter(|name| run.call.arguments.named.contains_key(**name)).count();
-        let masked = run.tensors() > 3 + riding || at(6, "attention_mask").is_some();
-        let quantized = run.call.facts.policy.quantization.is_some();
-        if self.use_gate || x.rank() != 3 || scored || masked || quantized {
-            return run.not_modelled();
-        }
-        let (other, last) = (run.x(key), run.x(value));
-        let q = run.project(&x, 0, 1, self.use_bias);
-        let k = run.project(&other, width, 1, self.use_bias);
-        let v = run.project(&last, 2 * width, 1, self.use_bias);
-        let options = Sdpa {
-            causal: run.call.arguments.flag("use_causal_mask") == Some(true),
-            composed: self.dropout > 0.0,
-            ..Sdpa::default()
-        };
-        let drops = self.dropout > 0.0 && run.l.training;
-        let Some(y) = run.attend([&q, &k, &v], &options, drops) else { return run.not_modelled() };
-        let y = run.project(&y, 3 * width, 2, self.use_bias);
-        run.finish(&y);
+        self.projected().aten(run, places(run.call, run.tensors()));
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        let at = |position, name| run.call.arguments.tensor(position, name);
-        let query = at(0, "query").unwrap_or(0);
-        let value = at(1, "value").unwrap_or(1.min(run.tensors().saturating_sub(1)));
-        let key = at(2, "key").unwrap_or(value);
-        let value_dim = self.value_dim.unwrap_or(self.key_dim);
-        let dims = [self.key_dim, self.key_dim, value_dim];
-        let attention = Projected {
-            heads: [self.num_heads; 3],
-            dims,
-            gate: self.use_gate,
-            bias: self.use_bias,
-            dropout: self.dropout,
-        };
-        attention.run(run, [query, key, value]);
+        self.projected().run(run, places(run.call, run.tensors()));
     }
 }

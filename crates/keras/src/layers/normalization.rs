@@ -8,6 +8,7 @@ use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{DType, OpError};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -55,6 +56,14 @@ impl Layer for Normalization {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.output(spec::input(inputs, 0)?.dims().iter().cloned())])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        // Statistics get no gradient: nothing is kept but the divisor.
+        let x = run.x(0);
+        let y = x.scale(run.l, if self.invert { "mul" } else { "sub" });
+        let y = y.scale(run.l, if self.invert { "add" } else { "div" });
+        run.finish(&y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

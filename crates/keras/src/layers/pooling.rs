@@ -185,6 +185,23 @@ impl Layer for GlobalPooling {
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape());
+        if let Some(mask) = run.argument(1, "mask") {
+            // global_average_pooling1d.py: the mean of the positions that count.
+            let mut rows = mask.shape.to_vec();
+            rows.insert(self.data_format.channel_axis(3).min(rows.len()), 1);
+            let mask = run.condition(&mask).reshape(run.l, &rows);
+            let kept = run.choose(&mask, &[&x]);
+            let dtype = run.dtype();
+            let counts = mask.cast(run.l, dtype);
+            let sum = run.sum(&kept, shape);
+            let mut ones = shape.to_vec();
+            ones.last_mut().into_iter().for_each(|d| *d = 1);
+            let count = run.sum(&counts, &ones);
+            // The counts' names hold them until the call returns.
+            let y = run.divide(&sum, &count);
+            let y = run.holding(&y, &[&kept, &counts]);
+            return run.finish(&y);
+        }
         let y = if self.pool == Pool::Max { run.amax(&x, shape) } else { run.average(&x, shape) };
         run.finish(&y);
     }

@@ -1,13 +1,53 @@
-//! What MultiHeadAttention and GroupedQueryAttention run under TensorFlow.
+//! What MultiHeadAttention and GroupedQueryAttention run.
 //!
 //! keras/src/layers/attention/multi_head_attention.py (3.15), `_compute_attention`: TensorFlow has no fused attention, so the scores
 //! are there as a tensor. Where nothing is dropped and no scores are asked for, `dot_product_attention`
 //! (backend/tensorflow/nn.py) makes them with TensorFlow's own einsum and scales and normalises them in float32; else Keras'
-//! einsum transposes each operand before its product (backend/tensorflow/numpy.py, `einsum`).
+//! einsum transposes each operand before its product (backend/tensorflow/numpy.py, `einsum`). On the PyTorch backend
+//! `dot_product_attention` is the fused kernel.
 
 use crate::run::Run;
+use crate::torch::{Torch, broadcast};
 use memfit_graph::DType;
 use memfit_graph::kernels::Wire;
+use memfit_graph::ops::{Sdpa, Traced};
+
+/// `_compute_attention_mask`: which query sees which key, `[batch, 1, rows, columns]`, of all masks that there are. A causal mask alone is the
+/// fused kernel's own matter.
+fn conditions(
+    run: &mut Torch<'_, '_>,
+    [query, value]: [&Traced; 2],
+    causal: bool,
+    composed: bool,
+) -> Option<Traced> {
+    let [batch, rows, ..] = query.shape[..] else { return None };
+    let columns = value.shape.get(1).copied().unwrap_or(1);
+    let riding = [("query_mask", 3), ("value_mask", 4), ("key_mask", 5)];
+    let mut parts: Vec<Traced> = Vec::new();
+    for (name, position) in riding {
+        let Some(mask) = run.argument(position, name) else { continue };
+        let shape = if position == 3 { [batch, rows, 1] } else { [batch, 1, columns] };
+        let mask = run.condition(&mask);
+        parts.push(mask.reshape(run.l, &shape));
+    }
+    let given = run.argument(6, "attention_mask");
+    if causal && (composed || !parts.is_empty() || given.is_some()) {
+        parts.push(run.test(&[], &[1, rows, columns]));
+    }
+    if let Some(given) = given {
+        let given = run.condition(&given);
+        let shape = [&vec![1; 3_usize.saturating_sub(given.rank())][..], &given.shape].concat();
+        parts.push(if given.rank() < 3 { given.reshape(run.l, &shape) } else { given });
+    }
+    let mask = parts.into_iter().reduce(|mask, part| {
+        let shape = broadcast(&mask.shape, &part.shape);
+        run.test(&[&mask, &part], &shape)
+    })?;
+    match mask.shape[..] {
+        [batch, rows, columns] => Some(mask.reshape(run.l, &[batch, 1, rows, columns])),
+        _ => Some(mask),
+    }
+}
 
 /// Attention between projections.
 pub(super) struct Projected {
@@ -24,6 +64,44 @@ pub(super) struct Projected {
 }
 
 impl Projected {
+    /// The ATen calls for the tensors with these numbers: query, key, value.
+    pub(super) fn aten(&self, run: &mut Torch<'_, '_>, [query, key, value]: [usize; 3]) {
+        let (x, width) = (run.x(query), if self.bias { 2 } else { 1 });
+        let scored = run.call.arguments.flag("return_attention_scores") == Some(true);
+        let quantized = run.call.facts.policy.quantization.is_some();
+        if self.gate || x.rank() != 3 || scored || quantized {
+            return run.not_modelled();
+        }
+        let (other, last) = (run.x(key), run.x(value));
+        let causal = run.call.arguments.flag("use_causal_mask") == Some(true);
+        let drops = self.dropout > 0.0;
+        let mask = conditions(run, [&x, &last], causal, drops);
+        let q = run.project(&x, 0, 1, self.bias);
+        let k = run.project(&other, width, 1, self.bias);
+        let v = run.project(&last, 2 * width, 1, self.bias);
+        let [k, v] = [k, v].map(|x| self.repeated(run, &x));
+        let options = Sdpa { causal: causal && mask.is_none(), composed: drops, mask, ..Sdpa::default() };
+        let drops = drops && run.l.training;
+        let Some(y) = run.attend([&q, &k, &v], &options, drops) else { return run.not_modelled() };
+        let y = run.project(&y, 3 * width, 2, self.bias);
+        // Names of `call` hold what was projected, which the fused kernel may have been given a copy of, and the mask.
+        let held: Vec<&Traced> = [&q, &k, &v].into_iter().chain(&options.mask).collect();
+        let y = run.holding(&y, &held);
+        run.finish(&y);
+    }
+
+    /// Each head of keys or values as many times as heads of the query read it (`ops.repeat`).
+    fn repeated(&self, run: &mut Torch<'_, '_>, x: &Traced) -> Traced {
+        let [batch, length, heads, size] = x.shape[..] else { return x.clone() };
+        let times = self.heads[0].checked_div(heads).unwrap_or(1);
+        if times < 2 {
+            return x.clone();
+        }
+        let apart = x.reshape(run.l, &[batch, length, heads, 1, size]);
+        let apart = apart.expand(run.l, &[batch, length, heads, times, size]);
+        apart.reshape(run.l, &[batch, length, self.heads[0], size])
+    }
+
     /// Runs it on the tensors with these numbers: query, key, value.
     pub(super) fn run(&self, run: &mut Run<'_, '_>, [query, key, value]: [usize; 3]) {
         let mut k = 0;

@@ -8,6 +8,7 @@ use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spatial::DataFormat;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -26,11 +27,14 @@ pub struct Resizing {
     /// Axes whose size is drawn anew for each batch.
     #[serde(skip)]
     pub random: [bool; 2],
+    /// Whether it takes a part: a view (center_crop.py, random_crop.py), unless the image is smaller.
+    #[serde(skip)]
+    pub crops: bool,
 }
 
 fn random(source: &Source<'_>) -> Result<Resizing, String> {
     let random = [source.class() == "RandomHeight", source.class() == "RandomWidth"];
-    Ok(Resizing { height: None, width: None, data_format: DataFormat::ChannelsLast, random })
+    Ok(Resizing { height: None, width: None, data_format: DataFormat::ChannelsLast, random, crops: false })
 }
 
 /// How they are found.
@@ -38,7 +42,7 @@ pub const SPECS: &[LayerSpec] = &[
     LayerSpec {
         classes: &["CenterCrop", "RandomCrop", "Resizing"],
         keras: &[2, 3],
-        build: |s| boxed(s.read::<Resizing>()?),
+        build: |s| boxed(Resizing { crops: s.class() != "Resizing", ..s.read()? }),
     },
     LayerSpec { classes: &["RandomHeight", "RandomWidth"], keras: &[2], build: |s| boxed(random(s)?) },
 ];
@@ -58,6 +62,26 @@ impl Layer for Resizing {
             y = y.replaced(axis, dim);
         }
         Ok(vec![y])
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (mut x, shape) = (run.x(0), run.out_shape());
+        if self.random != [false, false] {
+            return run.not_modelled();
+        }
+        if !self.crops {
+            let y = run.interpolate(&x, self.data_format, shape);
+            return run.finish(&y);
+        }
+        for (axis, size) in shape.iter().enumerate() {
+            if x.shape.get(axis).is_some_and(|whole| size < whole) {
+                x = x.narrow(run.l, axis, 0, *size);
+            }
+        }
+        if x.shape[..] != *shape {
+            x = run.interpolate(&x, self.data_format, shape);
+        }
+        run.finish(&x);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

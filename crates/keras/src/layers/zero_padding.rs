@@ -141,6 +141,24 @@ impl Layer for UpSampling {
         Ok(vec![y])
     }
 
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let (mut y, shape) = (run.x(0), run.out_shape());
+        if self.interpolation == "nearest" {
+            // `ops.repeat` along one axis after the other: unsqueeze, expand, reshape, of which the last copies.
+            for i in 0..self.axes {
+                let axis = self.data_format.first_axis() + i;
+                let [mut apart, mut repeated, mut whole] = [(); 3].map(|()| y.shape.to_vec());
+                apart.insert(axis + 1, 1);
+                repeated.insert(axis + 1, self.size.at(i));
+                whole[axis] = shape[axis];
+                y = y.reshape(run.l, &apart).expand(run.l, &repeated).reshape(run.l, &whole);
+            }
+        } else {
+            y = run.interpolate(&y, self.data_format, shape);
+        }
+        run.finish(&y);
+    }
+
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (mut y, shape) = (run.x(0), run.out_shape(0));
         if self.interpolation == "nearest" {

@@ -26,6 +26,23 @@ impl Torch<'_, '_> {
         self.mul(x, &inverse)
     }
 
+    /// What was once RMS normalisation in Keras (ops/nn.py, `_layer_normalization` with `rms_scaling`): by the root of the variance, times
+    /// variable 0. `var`'s gradient is `2 / n * (self - mean)`, made anew.
+    pub fn divided_by_root(&mut self, x: &Traced, rows: &[u64]) -> Traced {
+        let call = Call::new("var").input(x.operand, Grad::New).saves([Saved::Input(0)]);
+        let call =
+            call.output(rows, OutDtype::Promoted, Place::New).backward_scratch(&x.shape, OutDtype::Promoted);
+        let variance = Traced::of(self.l, call, rows, &[x]);
+        let inverse = variance.scale(self.l, "add").pointwise(self.l, "rsqrt", Saved::Output(0));
+        let y = self.mul(x, &inverse);
+        let gamma = self.weight(0);
+        let gamma = self.wide(&gamma);
+        let per_axis: Vec<u64> =
+            x.shape.iter().zip(rows).map(|(d, row)| if *row == 1 { *d } else { 1 }).collect();
+        let gamma = gamma.reshape(self.l, &per_axis);
+        self.mul(&y, &gamma)
+    }
+
     /// `batch_normalization` by the batch's own statistics, in pieces: the square's input is kept.
     pub fn batch_norm(
         &mut self,

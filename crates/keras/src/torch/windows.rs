@@ -171,4 +171,13 @@ impl Torch<'_, '_> {
         let y = Traced::of(self.l, call, &made, &[x]);
         self.channels_back(&y, format)
     }
+
+    /// `torch.nn.functional.interpolate` of an image, turned around by views alone (backend/torch/image.py, `resize`). It keeps nothing.
+    pub fn interpolate(&mut self, x: &Traced, format: DataFormat, shape: &[u64]) -> Traced {
+        let made = shape_channels_first(shape, format);
+        let call = Call::new("upsample_bilinear2d").input(x.operand, Grad::New);
+        let x = x.clone();
+        let y = Traced::of(self.l, call.output(&made, OutDtype::Like(0), Place::New), &made, &[&x]);
+        self.channels_back(&y, format)
+    }
 }
