@@ -194,6 +194,12 @@ impl Builder<'_> {
         if !self.plan.eager {
             self.assumptions.push("the executor's order is that of one thread, depth first".into());
         }
+        // core/kernels/gpu_utils.h, `AllocateScratchOrFallback` (2.21)
+        if self.flow.kernels.iter().any(|kernel| kernel.name.contains("Conv")) {
+            self.assumptions.push(
+                "scratch memory of cuDNN's convolutions is left out: it comes from what remains, and a plan without runs where that is too little".into(),
+            );
+        }
     }
 
     /// The number of a layer by its name.
