@@ -141,6 +141,10 @@ impl<'o> Builder<'o> {
             None => Vec::new(),
         };
         let count = outputs.len().max(request.recorded.len()).max(1);
+        if !outputs.is_empty() && outputs.len() < count {
+            let message = format!("its output {} is read, but it has {}", count - 1, outputs.len());
+            self.problem(request.path, &layer.configured.facts.class, message);
+        }
         let weights = layer.weights.clone().unwrap_or_default();
         let mut flows = Vec::with_capacity(count);
         for j in 0..count {

@@ -7,7 +7,7 @@
 use crate::Recorded;
 use crate::arguments::{Argument, Arguments};
 use crate::builder::{Builder, Flow, Request};
-use crate::model::Item;
+use crate::model::{Item, Model};
 use crate::object::Object;
 use crate::reader::Reader;
 use memfit_graph::Problem;
@@ -116,11 +116,12 @@ impl Functional {
                 Vec::new()
             })
         };
-        let (inputs, outputs) = (ends("input_layers"), ends("output_layers"));
+        let (mut inputs, mut outputs) = (ends("input_layers"), ends("output_layers"));
         if problems.is_empty() && (inputs.is_empty() || outputs.is_empty()) {
             problems.push(problem("", "expected `input_layers` and `output_layers` in its config".into()));
         }
         let recorded = nodes.recorded;
+        count_calls_alone(&mut entries, inputs.iter_mut().chain(&mut outputs).collect(), is_recent(&objects));
         for reference in
             entries.iter().flat_map(|e| &e.calls).flat_map(|c| &c.tensors).chain(&inputs).chain(&outputs)
         {
@@ -380,6 +381,36 @@ impl<'a> Nodes<'a> {
             }
             _ => Ok(Vec::new()),
         }
+    }
+}
+
+/// Whether nodes are written as Keras 3 does.
+fn is_recent(objects: &[Object<'_>]) -> bool {
+    let nodes = |object: &Object<'_>| object.raw.get("inbound_nodes").and_then(Value::as_array).cloned();
+    objects.iter().filter_map(nodes).flatten().any(|node| node.is_object())
+}
+
+/// Makes what is read of models inside of this one their calls by number. Keras counts a node that joins such a model's inputs and outputs
+/// before its calls: Keras 3 in `ends` of functional models alone (keras/src/models/functional.py, `get_config`), Keras 2 everywhere, and of
+/// a sequential one where it has an input layer (engine/functional.py, `_should_skip_first_node`). There the last call's number tells it,
+/// since a file holds those calls only that something reads.
+fn count_calls_alone(entries: &mut [Entry], mut ends: Vec<&mut Reference>, is_recent: bool) {
+    let is_functional =
+        |entry: &Entry| matches!(&entry.item, Item::Model(model) if matches!(**model, Model::Functional(_)));
+    if is_recent {
+        for reference in ends.into_iter().filter(|r| is_functional(&entries[r.layer])) {
+            reference.node = reference.node.saturating_sub(1);
+        }
+        return;
+    }
+    let calls: Vec<Option<usize>> =
+        entries.iter().map(|e| matches!(e.item, Item::Model(_)).then_some(e.calls.len())).collect();
+    let tensors = entries.iter_mut().flat_map(|e| &mut e.calls).flat_map(|c| &mut c.tensors);
+    let mut all: Vec<&mut Reference> = tensors.chain(ends.drain(..)).collect();
+    let is_past = |r: &&mut Reference| calls[r.layer] == Some(r.node);
+    let later: BTreeSet<usize> = all.iter().filter(|r| is_past(r)).map(|r| r.layer).collect();
+    for reference in all.iter_mut().filter(|r| later.contains(&r.layer)) {
+        reference.node = reference.node.saturating_sub(1);
     }
 }
 

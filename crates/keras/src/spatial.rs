@@ -192,6 +192,9 @@ impl Window {
         shape: &[u64],
     ) -> Wire {
         let (mut apart, mut made) = (run.shape(x).to_vec(), shape.to_vec());
+        if apart.len() != made.len() || made.len() != self.axes + 2 {
+            return run.convolution(name, x, kernel, shape);
+        }
         for i in 0..self.axes {
             let (at, gap) = (self.data_format.first_axis() + i, self.dilation_rate.at(i).max(1));
             let reach = self.kernel_size.at(i).saturating_sub(1);

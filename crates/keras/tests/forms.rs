@@ -129,3 +129,40 @@ fn a_layer_of_a_frozen_model_may_train_in_keras_3_alone() {
     assert_eq!(parameters(&model("3.15.0", false).graph), 0);
     assert_eq!(parameters(&model("2.15.0", true).graph), 12);
 }
+
+#[test]
+fn calls_of_models_within_are_counted_as_each_keras_counts_them() {
+    let dense = json!({"class_name": "Dense", "name": "d", "config": {"name": "d", "units": 3}, "inbound_nodes": [[["i", 0, 0, {}]]]});
+    let tower = |nodes: Value| {
+        let inner = functional(
+            vec![input("i", json!([null, null, 4])), dense.clone()],
+            json!([["i", 0, 0]]),
+            json!([["d", 0, 0]]),
+        );
+        json!({"class_name": "Functional", "name": "t", "config": inner["config"], "inbound_nodes": nodes})
+    };
+    let inputs = || vec![input("a", json!([null, 5, 4])), input("b", json!([null, 7, 4]))];
+    let ends = json!([["a", 0, 0], ["b", 0, 0]]);
+    let outputs = |model: Model| {
+        let graph = &model.graph;
+        let of = |id: &memfit_graph::TensorId| graph.tensor(*id).declared.shape().unwrap().to_string();
+        graph.outputs.iter().map(of).collect::<Vec<_>>()
+    };
+
+    // Keras 3: the first of two calls is 1 where the model ends, 0 where a layer reads it.
+    let called = |layer: &str| json!({"args": [{"class_name": "__keras_tensor__", "config": {"shape": [null, null, 4], "dtype": "float32", "keras_history": [layer, 0, 0]}}], "kwargs": {}});
+    let relu =
+        json!({"class_name": "ReLU", "name": "r", "config": {"name": "r"}, "inbound_nodes": [called("t")]});
+    let layers = [inputs(), vec![tower(json!([called("a"), called("b")])), relu]].concat();
+    let model = read(functional(layers.clone(), ends.clone(), json!([["t", 1, 0], ["r", 0, 0]])));
+    assert_eq!(outputs(model), ["batchx5x3", "batchx5x3"]);
+    let model = read(functional(layers, ends.clone(), json!([["t", 2, 0]])));
+    assert_eq!(outputs(model), ["batchx7x3"]);
+
+    // Keras 2: it is 1 for whoever reads it.
+    let relu = json!({"class_name": "ReLU", "name": "r", "config": {"name": "r"}, "inbound_nodes": [[["t", 1, 0, {}]]]});
+    let called = json!([[["a", 0, 0, {}]], [["b", 0, 0, {}]]]);
+    let layers = [inputs(), vec![tower(called), relu]].concat();
+    let model = read(functional(layers, ends, json!([["t", 2, 0], ["r", 0, 0]])));
+    assert_eq!(outputs(model), ["batchx7x3", "batchx5x3"]);
+}
