@@ -181,7 +181,7 @@ fn notes(out: &mut String, m: &Matrix<'_>) {
     }
     if m.cells.iter().any(|cell| !cell.monotone && !cell.ends && !cell.open) {
         out.push_str(&format!(
-            "{NOTE}~ not a sharp border: a size near it goes the other way, since blocks fit into each other by chance{NOTE:#}\n"
+            "{NOTE}~ not a sharp border: some below it fail, since blocks fit into each other by chance, or too many lie above it to try them all{NOTE:#}\n"
         ));
     }
     let wanted = m.wanted();
@@ -256,7 +256,7 @@ mod tests {
             a100-80gb  80.00 GiB  mixed-fp16   1,204~  1,083      79.71       78.05
 
             largest: fits if all goes as expected; safe: at the high end of the range too
-            ~ not a sharp border: a size near it goes the other way, since blocks fit into each other by chance
+            ~ not a sharp border: some below it fail, since blocks fit into each other by chance, or too many lie above it to try them all
             smallest card for batch 50 (fp32, adam): a100-80gb, 80.00 GiB
             smallest card for batch 50 (mixed-fp16, adam): rtx-3060, 12.00 GiB
             warning: --ema does nothing

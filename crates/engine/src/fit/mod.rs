@@ -17,8 +17,9 @@ use crate::frameworks::pytorch;
 use crate::{Life, Model, Plan, Precision, placement};
 use memfit_graph::order::sorted_by_key;
 use memfit_graph::{Binding, Bytes, Problem};
-use search::Start;
-use steps::Steps;
+use search::{Answer, Start};
+use std::rc::Rc;
+use steps::{Shelf, Steps};
 
 /// What is searched, beside plans and cards.
 #[derive(Clone, Copy)]
@@ -64,7 +65,7 @@ pub struct Cell {
     pub capacity: Bytes,
     /// Whether something ran whose need is not known; then no size is safe.
     pub is_partial: bool,
-    /// Whether all smaller sizes that were tried fit and all larger ones do not.
+    /// Whether all smaller sizes that were tried fit and no larger one does; not where there are too many to try them all.
     pub monotone: bool,
     /// Whether it is the model that ends there and not the memory.
     pub ends: bool,
@@ -92,7 +93,9 @@ pub fn matrix(
         let mut left: Vec<usize> = (0..cards.len()).collect();
         while let Some(first) = left.first().and_then(|i| cards.get(*i)) {
             let own = on(plan, first);
-            let parts = (0..life.parts()).map(|part| Steps::new(subject, own.clone(), part, start(axis)));
+            let shelf = Rc::new(Shelf::default());
+            let parts = (0..life.parts())
+                .map(|part| Steps::new(subject, own.clone(), part, shelf.clone(), start(axis)));
             let parts = parts.collect::<Result<Vec<_>, _>>();
             let mut parts =
                 parts.map_err(|problems| fixed(problems, axis, || model.step(binding, plan).err()))?;
@@ -152,11 +155,13 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis) -> Cell 
     let limits = placement::limits(plan, card, parts.iter().map(Steps::spread).max().unwrap_or(0));
     let is_partial = parts.iter().any(Steps::is_partial);
     let total = card.device.usable();
-    let mut search = |limit: Bytes, around: u64| loop {
+    let mut search = |limit: Bytes, is_tried: bool| loop {
         let start = parts.iter_mut().map(|steps| steps.start(limit, MOST)).min_by_key(|start| start.guess);
         let start = start.unwrap_or(Start::at(1));
-        let mut fits = |n| parts.iter_mut().all(|steps| steps.inside(n, limit, total).is_some());
-        let found = search::largest(MOST, start, around, &mut fits);
+        let trials = parts.iter().map(Steps::trials).min().filter(|_| is_tried).unwrap_or(0);
+        let mut ask =
+            |n| parts.iter_mut().map(|steps| steps.ask(n, limit, total)).max().unwrap_or(Answer::Fits);
+        let found = search::largest(MOST, start, trials, &mut ask);
         if found.largest == 0 || parts.iter_mut().all(|steps| steps.holds(found.largest)) {
             parts.iter_mut().for_each(|steps| steps.learn(found.largest, limit));
             let ends = found.largest > 0 && !parts.iter_mut().all(|steps| steps.exists(found.largest + 1));
@@ -165,8 +170,8 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis) -> Cell 
             break (found, reserved.unwrap_or(Bytes::ZERO), ends);
         }
     };
-    let (expected, reserved, ends) = search(limits.expected, search::AROUND);
-    let safe = if is_partial { 0 } else { search(limits.cautious, 0).0.largest };
+    let (expected, reserved, ends) = search(limits.expected, true);
+    let safe = if is_partial { 0 } else { search(limits.cautious, false).0.largest };
     let context = context::total(&card.context(plan)).expected;
     Cell {
         gpu: card.device.id.clone(),

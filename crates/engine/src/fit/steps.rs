@@ -4,17 +4,23 @@
 //! sample. Where three sizes say so, other sizes are written down from that without running the model again, and the
 //! answer is checked with a step that was really run.
 
-use super::search::Start;
+use super::search::{Answer, Start};
 use super::{Axis, Subject};
 use crate::{Plan, Timeline, placement, replay, scenario};
 use memfit_graph::{Bytes, Problem};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// The sizes from which a family is drawn, and the one that must agree with it.
 const SAMPLES: [u64; 3] = [2, 6, 24];
 /// Timelines are kept up to this many, where they can't be drawn from a family.
 const KEPT: usize = 32;
+
+/// Events that may be replayed to try the sizes above an answer; a step that has to be run for each of them counts so many times.
+const EFFORT: usize = 1 << 21;
+const RUN: usize = 16;
 
 /// A step whose storages grow evenly.
 struct Family {
@@ -74,9 +80,29 @@ struct Known {
     inside: Vec<(Range<Bytes>, Option<Bytes>)>,
 }
 
+/// Parts of a process that were made beside the one that was asked for: one that is, finds itself here.
+#[derive(Default)]
+pub(crate) struct Shelf(RefCell<Vec<(Plan, u64, Vec<Option<Timeline>>)>>);
+
+impl Shelf {
+    fn take(&self, plan: &Plan, n: u64, part: usize) -> Option<Timeline> {
+        let mut made = self.0.borrow_mut();
+        made.iter_mut().find(|(of, size, _)| *size == n && of == plan)?.2.get_mut(part)?.take()
+    }
+
+    fn put(&self, plan: &Plan, n: u64, parts: Vec<Option<Timeline>>) {
+        let mut made = self.0.borrow_mut();
+        made.retain(|(of, size, parts)| (*size != n || of != plan) && parts.iter().any(Option::is_some));
+        if made.len() < KEPT && parts.iter().any(Option::is_some) {
+            made.push((plan.clone(), n, parts));
+        }
+    }
+}
+
 /// One part of the process under one plan.
 pub(crate) struct Steps<'a> {
     subject: Subject<'a>,
+    shelf: Rc<Shelf>,
     plan: Plan,
     /// Which of the process's parts; the first is the step.
     part: usize,
@@ -101,11 +127,13 @@ impl<'a> Steps<'a> {
         subject: Subject<'a>,
         plan: Plan,
         part: usize,
+        shelf: Rc<Shelf>,
         first: u64,
     ) -> Result<Steps<'a>, Vec<Problem>> {
         let (made, known) = (BTreeMap::new(), BTreeMap::new());
         let (held, answers) = (BTreeSet::new(), BTreeMap::new());
-        let mut steps = Steps { subject, plan, part, family: None, made, known, held, answers, filled: 970 };
+        let mut steps =
+            Steps { subject, shelf, plan, part, family: None, made, known, held, answers, filled: 970 };
         if *subject.axis == Axis::Batch {
             let samples: Result<Vec<Timeline>, _> = SAMPLES.iter().map(|n| steps.run(*n)).collect();
             let samples: Option<[Timeline; 3]> = samples.ok().and_then(|all| all.try_into().ok());
@@ -143,8 +171,14 @@ impl<'a> Steps<'a> {
         let Subject { model, binding, axis, life } = self.subject;
         let size = n.saturating_mul(axis.step());
         let binding = axis.bind(model.graph(), binding, size);
-        let part = scenario::parts(model, &binding, plan, life, &[])?.into_iter().nth(self.part);
-        Ok(part.map_or_else(Timeline::default, |part| part.timeline))
+        if let Some(made) = self.shelf.take(plan, n, self.part) {
+            return Ok(made);
+        }
+        let parts = scenario::parts(model, &binding, plan, life, &[])?.into_iter();
+        let mut parts: Vec<Option<Timeline>> = parts.map(|part| Some(part.timeline)).collect();
+        let own = parts.get_mut(self.part).and_then(Option::take);
+        self.shelf.put(plan, n, parts);
+        Ok(own.unwrap_or_default())
     }
 
     /// By how much, in thousandths, another order of the same kernels may hold more.
@@ -190,6 +224,22 @@ impl<'a> Steps<'a> {
     /// Whether the model can have this size at all.
     pub(crate) fn exists(&mut self, n: u64) -> bool {
         self.known(n).is_some()
+    }
+
+    /// How many sizes above an answer may be tried.
+    pub(crate) fn trials(&self) -> u64 {
+        let drawn = self.family.as_ref().map(|family| family.timeline.events.len());
+        let made = || self.made.values().map(|timeline| timeline.events.len() * RUN).max();
+        (EFFORT / drawn.or_else(made).unwrap_or(0).max(1)).max(1) as u64
+    }
+
+    /// Whether this size fits inside of a limit. Along any axis tensors grow, so one too many for them is the end.
+    pub(crate) fn ask(&mut self, n: u64, limit: Bytes, total: Bytes) -> Answer {
+        match self.inside(n, limit, total) {
+            Some(_) => Answer::Fits,
+            None if self.known(n).is_some_and(|known| known.allocated <= limit) => Answer::Fails,
+            None => Answer::Hopeless,
+        }
     }
 
     /// What the allocator reserves at this size inside of a limit; none where it does not fit.
@@ -308,6 +358,19 @@ mod tests {
             events: vec![event(0), event(1)],
             ..Timeline::default()
         }
+    }
+
+    #[test]
+    fn a_part_that_was_made_beside_another_is_taken_once() {
+        let (shelf, plan) = (Shelf::default(), Plan::default());
+        shelf.put(&plan, 2, vec![None, Some(timeline([1, 2]))]);
+        let other = Plan { weight_decay: true, ..Plan::default() };
+        assert!(shelf.take(&plan, 2, 0).is_none() && shelf.take(&plan, 3, 1).is_none());
+        assert!(shelf.take(&other, 2, 1).is_none());
+        assert_eq!(shelf.take(&plan, 2, 1).unwrap().storages.len(), 2);
+        assert!(shelf.take(&plan, 2, 1).is_none());
+        (0..100).for_each(|n| shelf.put(&plan, n, vec![None, Some(timeline([1, 2]))]));
+        assert_eq!(shelf.0.borrow().len(), KEPT);
     }
 
     #[test]
