@@ -3,7 +3,7 @@
 use super::typed;
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
-use memfit_engine::parallel::{Parallel, Sharding};
+use memfit_engine::parallel::{DeepSpeed, Parallel, Sharding};
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training plan")]
@@ -20,6 +20,24 @@ pub(crate) struct ParallelArgs {
     /// Stages that the layers are split into; the batch size is then that of a micro-batch, of which --accumulate says how many
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "P")]
     pipeline_stages: Option<u32>,
+    /// zero1 to zero3 are DeepSpeed's, with its buckets, and not PyTorch's
+    #[arg(long)]
+    deepspeed: bool,
+    /// DeepSpeed: elements of the bucket that gradients are copied into [default: 500000000]
+    #[arg(long, requires = "deepspeed", value_parser = clap::value_parser!(u64).range(1..), value_name = "N")]
+    reduce_bucket_size: Option<u64>,
+    /// DeepSpeed, zero3: elements of parameters that are gathered ahead [default: 50000000]
+    #[arg(long, requires = "deepspeed", value_name = "N")]
+    stage3_prefetch_bucket_size: Option<u64>,
+    /// DeepSpeed, zero3: elements of gathered parameters up to which more are gathered ahead [default: 1000000000]
+    #[arg(long, requires = "deepspeed", value_name = "N")]
+    stage3_max_live_parameters: Option<u64>,
+    /// DeepSpeed, zero3: parameters stay gathered that are used again within so many elements [default: 1000000000]
+    #[arg(long, requires = "deepspeed", value_name = "N")]
+    stage3_max_reuse_distance: Option<u64>,
+    /// DeepSpeed, zero3: parameters of up to so many elements are whole on each GPU [default: 100000]
+    #[arg(long, requires = "deepspeed", value_name = "N")]
+    stage3_param_persistence_threshold: Option<u64>,
 }
 
 /// What `--parallel` takes.
@@ -73,10 +91,29 @@ impl ParallelArgs {
             Sharing::Pp => (tensor, (gpus / tensor).max(1)),
             Sharing::Ddp | Sharing::Zero1 | Sharing::Zero2 | Sharing::Zero3 => (tensor, pipeline),
         };
-        Parallel::of(self.gpus, self.parallel.sharding(), tensor, pipeline).map_err(|message| {
+        let parallel = Parallel::of(self.gpus, self.parallel.sharding(), tensor, pipeline);
+        let parallel = parallel.map_err(|message| {
             Failure::new("--gpus", message)
                 .hint("each replica takes --tensor-parallel times --pipeline-stages GPUs")
-        })
+        })?;
+        if self.deepspeed && self.parallel.sharding() == Sharding::Ddp {
+            let message = "DeepSpeed's buckets are those of zero1, zero2 and zero3";
+            return Err(Failure::new("--deepspeed", message).hint("say which: --parallel zero2"));
+        }
+        let deepspeed = self.deepspeed.then(|| self.options());
+        Ok(parallel.map(|parallel| Parallel { deepspeed, ..parallel }))
+    }
+
+    /// DeepSpeed's options.
+    fn options(&self) -> DeepSpeed {
+        let usual = DeepSpeed::default();
+        DeepSpeed {
+            reduce_bucket: self.reduce_bucket_size.unwrap_or(usual.reduce_bucket),
+            prefetch_bucket: self.stage3_prefetch_bucket_size.unwrap_or(usual.prefetch_bucket),
+            max_live: self.stage3_max_live_parameters.unwrap_or(usual.max_live),
+            max_reuse: self.stage3_max_reuse_distance.unwrap_or(usual.max_reuse),
+            persistence: self.stage3_param_persistence_threshold.unwrap_or(usual.persistence),
+        }
     }
 
     /// What is to be said where there is nobody to share with.
@@ -103,12 +140,25 @@ mod tests {
             let typed = Typed::try_parse_from(std::iter::once("memfit").chain(flags.split_whitespace()));
             typed.map_err(|e| e.to_string())?.parallel.parallel().map_err(|f| f.to_string())
         };
-        let splits = |gpus, tensor, pipeline| Parallel { gpus, sharding: Sharding::Ddp, tensor, pipeline };
+        let splits = |gpus, tensor, pipeline| Parallel {
+            gpus,
+            sharding: Sharding::Ddp,
+            tensor,
+            pipeline,
+            deepspeed: None,
+        };
         assert_eq!(parallel("--gpus 1 --tensor-parallel 1"), Ok(None));
         assert_eq!(parallel("--gpus 4 --parallel fsdp"), Ok(Some(Parallel::data(4, Sharding::Zero3))));
         assert_eq!(parallel("--gpus 4 --parallel tp"), Ok(Some(splits(4, 4, 1))));
         assert_eq!(parallel("--gpus 8 --parallel pp --tensor-parallel 2"), Ok(Some(splits(8, 2, 4))));
         assert_eq!(parallel("--tensor-parallel 2 --pipeline-stages 3"), Ok(Some(splits(6, 2, 3))));
+        let small = DeepSpeed { reduce_bucket: 1_000, max_live: 5, ..DeepSpeed::default() };
+        assert_eq!(
+            parallel(
+                "--gpus 2 --parallel zero3 --deepspeed --reduce-bucket-size 1000 --stage3-max-live-parameters 5"
+            ),
+            Ok(Some(Parallel { deepspeed: Some(small), ..Parallel::data(2, Sharding::Zero3) }))
+        );
         for (wrong, says) in [
             ("--gpus 6 --tensor-parallel 4", "a multiple of 4 x 1"),
             ("--gpus 4 --parallel tp --tensor-parallel 2", "leave one of the two out"),

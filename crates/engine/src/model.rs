@@ -4,7 +4,7 @@ use crate::devices::{Card, Device, context};
 #[cfg(feature = "burn")]
 use crate::frameworks::burn;
 use crate::frameworks::{pytorch, tensorflow};
-use crate::parallel::Split;
+use crate::parallel;
 use crate::parameters::Stored;
 use crate::prepared::{Prepared, options, prepare, prepare_for};
 use crate::{
@@ -249,20 +249,22 @@ impl Model {
         let Prepared { graph, structure, .. } = &*prepared;
         let inferred = infer(graph, binding)?;
         let batch = inferred.batch;
-        let Some(parallel) = plan.parallel else {
+        let Some(shared) = plan.parallel else {
             return Ok(Run { step: run(graph, structure, &inferred, plan)?, batch, whole: None });
         };
-        let plan = Plan { accumulate: parallel.micro_batches(plan.accumulate), ..plan.clone() };
+        let plan = Plan { accumulate: shared.micro_batches(plan.accumulate), ..plan.clone() };
         let mut step = run(graph, structure, &inferred, &plan)?;
         let (mut whole, mut is_split) = (None, true);
-        if parallel.tensor > 1 {
-            let split = Split::over(graph, &inferred, parallel.tensor);
+        if shared.tensor > 1 {
+            let split = parallel::Split::over(graph, &inferred, shared.tensor);
             is_split = split.is_split;
             let structure = Structure::new(&split.graph, Some(&split.inferred));
             let part = run(&split.graph, &structure, &split.inferred, &plan)?;
             whole = Some(std::mem::replace(&mut step, part).stored);
         }
-        let (here, said) = parallel.apply(&mut step.timeline, plan.accumulate, is_split);
+        let ties = parallel::ties(graph, structure);
+        let applied = shared.apply(&mut step.timeline, &ties, &plan, is_split);
+        let (here, said) = applied.map_err(|problem| vec![problem])?;
         if let Some(here) = here {
             let all = step.stored.clone();
             step.stored.retain(|stored| here.get(stored.layer as usize).is_none_or(|here| *here));

@@ -1,15 +1,18 @@
 //! Several GPUs on a real model: what is split is split, what is gathered is seen.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
-use memfit_engine::parallel::{Parallel, Sharding};
+use memfit_engine::parallel::{DeepSpeed, Parallel, Sharding};
 use memfit_engine::{Breakdown, Estimate, EventKind, Model, Plan};
 use memfit_graph::{Binding, Bytes};
 
-fn run(name: &str, batch: u64, plan: &Plan) -> Estimate {
+fn model(name: &str) -> Model {
     let path = format!("{}/../../models/{name}.ts_train.onnx", env!("CARGO_MANIFEST_DIR"));
     let imported = memfit_onnx::import(&std::fs::read(path).unwrap()).unwrap();
-    let model = Model::new(imported.graph, name, "onnx", imported.operators);
-    model.estimate(&Binding { batch: Some(batch), ..Binding::default() }, plan).unwrap()
+    Model::new(imported.graph, name, "onnx", imported.operators)
+}
+
+fn run(name: &str, batch: u64, plan: &Plan) -> Estimate {
+    model(name).estimate(&Binding { batch: Some(batch), ..Binding::default() }, plan).unwrap()
 }
 
 fn estimate(sharding: Option<Sharding>, gpus: u32) -> Estimate {
@@ -52,6 +55,39 @@ fn shards_are_as_large_as_their_share() {
 }
 
 #[test]
+fn deepspeed_has_its_buckets_and_keeps_what_comes_again() {
+    let under = |sharding, deepspeed| {
+        let parallel = Some(Parallel { deepspeed: Some(deepspeed), ..Parallel::data(4, sharding) });
+        let e = run("resnet50", 4, &Plan { parallel, ..Plan::default() });
+        is_balanced(&e);
+        e.peak.allocated
+    };
+    let usual = DeepSpeed::default();
+    let small = DeepSpeed { reduce_bucket: 1_000, ..usual };
+    for sharding in [Sharding::Zero1, Sharding::Zero2, Sharding::Zero3] {
+        // The bucket is there in full, however small the model is.
+        let more = under(sharding, usual) - under(sharding, small);
+        assert!(more.0.abs_diff(4 * (500_000_000 - 1_000)) < 16 << 20, "{sharding:?} {more}");
+    }
+    let thrifty = DeepSpeed { max_reuse: 0, prefetch_bucket: 0, persistence: 0, ..small };
+    assert!(under(Sharding::Zero3, thrifty) < under(Sharding::Zero3, small));
+}
+
+#[test]
+fn there_are_no_more_stages_than_blocks() {
+    let (model, plan) = (model("gpt"), |pipeline| {
+        let parallel = Parallel { gpus: pipeline, pipeline, ..Parallel::data(1, Sharding::Ddp) };
+        Plan { parallel: Some(parallel), ..Plan::default() }
+    });
+    let binding = Binding { batch: Some(1), ..Binding::default() };
+    // Every block a stage of its own: as many as there are, and no more.
+    let most = (2..64).take_while(|n| model.estimate(&binding, &plan(*n)).is_ok()).last().unwrap();
+    assert!((3..63).contains(&most), "{most}");
+    let said = model.estimate(&binding, &plan(most + 1)).unwrap_err();
+    assert!(said[0].to_string().contains(&format!("at most {most} stages")), "{}", said[0]);
+}
+
+#[test]
 fn every_rewritten_step_frees_what_it_makes_and_re_adds() {
     for sharding in [Sharding::Ddp, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3] {
         let e = estimate(Some(sharding), 4);
@@ -62,7 +98,8 @@ fn every_rewritten_step_frees_what_it_makes_and_re_adds() {
 }
 
 fn split(name: &str, tensor: u32, pipeline: u32, accumulate: u32) -> Estimate {
-    let parallel = Parallel { gpus: tensor * pipeline, sharding: Sharding::Ddp, tensor, pipeline };
+    let parallel =
+        Parallel { gpus: tensor * pipeline, sharding: Sharding::Ddp, tensor, pipeline, deepspeed: None };
     run(name, 8, &Plan { parallel: Some(parallel), accumulate, ..Plan::default() })
 }
 

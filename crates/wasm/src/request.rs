@@ -289,7 +289,7 @@ mod tests {
     fn several_gpus_share_as_the_plan_says() {
         let parallel = |text: &str| read(text).map(|asked| asked.plan.parallel);
         assert_eq!(parallel(r#"{"gpus": 1}"#).unwrap(), None);
-        let eight = Parallel { gpus: 8, sharding: Sharding::Zero3, tensor: 2, pipeline: 1 };
+        let eight = Parallel { gpus: 8, sharding: Sharding::Zero3, tensor: 2, pipeline: 1, deepspeed: None };
         let text = r#"{"gpus": 8, "parallel": "zero3", "tensor_parallel": 2}"#;
         assert_eq!(parallel(text).unwrap(), Some(eight));
         for wrong in [r#"{"gpus": 3, "tensor_parallel": 2}"#, r#"{"gpus": 0, "pipeline_stages": 0}"#] {

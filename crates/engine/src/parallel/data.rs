@@ -7,8 +7,9 @@
 //! - ZeRO 1 splits the optimizer's state and its step, ZeRO 2 the gradients too, ZeRO 3 and FSDP the parameters (Rajbhandari et
 //!   al., arXiv 1910.02054; `torch.distributed.fsdp`). A gradient is whole until its layer is done.
 //!
-//! What is gathered again while it is used stands in `fsdp`.
+//! What is gathered again while it is used stands in `fsdp`, what DeepSpeed does in the place of all this in `deepspeed`.
 
+use super::deepspeed::{self, DeepSpeed};
 use super::{Sharding, fsdp};
 use crate::frameworks::pytorch::AVERAGED;
 use crate::timeline::{Event, EventKind, Storage};
@@ -19,8 +20,13 @@ use std::collections::BTreeMap;
 const FIRST_BUCKET: Bytes = Bytes::mib(1);
 const BUCKET: Bytes = Bytes::mib(25);
 
-/// The step as one of `n` GPUs runs it.
-pub(super) fn apply(timeline: &mut Timeline, sharding: Sharding, n: u64) {
+/// The step as one of `n` GPUs runs it. DeepSpeed's options come with the bytes of one of their elements.
+pub(super) fn apply(
+    timeline: &mut Timeline,
+    sharding: Sharding,
+    n: u64,
+    by_deepspeed: Option<(DeepSpeed, u64)>,
+) {
     // An averaged model is a copy of its own; the copy of what is split is split.
     let averaged = timeline.labels.iter().position(|label| **label == *AVERAGED);
     let split = |storage: &Storage| match storage.category {
@@ -39,11 +45,18 @@ pub(super) fn apply(timeline: &mut Timeline, sharding: Sharding, n: u64) {
             storage.bytes = Bytes(storage.bytes.0.div_ceil(n));
         }
     }
-    match sharding {
+    match (sharding, by_deepspeed.filter(|_| cfg!(feature = "deepspeed"))) {
         // DDP reduces for ZeRO 1 too.
-        Sharding::Ddp | Sharding::Zero1 => buckets(timeline),
-        Sharding::Zero2 => shard_gradients(timeline, n),
-        Sharding::Zero3 => fsdp::apply(timeline, n, &whole),
+        (Sharding::Ddp, _) | (Sharding::Zero1, None) => buckets(timeline),
+        (Sharding::Zero2, None) => shard_gradients(timeline, n, false),
+        (Sharding::Zero3, None) => fsdp::apply(timeline, n, &whole),
+        (Sharding::Zero1 | Sharding::Zero2, Some((options, element))) => {
+            shard_gradients(timeline, n, sharding == Sharding::Zero1);
+            deepspeed::reduce_in_bucket(timeline, options, element);
+        }
+        (Sharding::Zero3, Some((options, element))) => {
+            deepspeed::shard_parameters(timeline, n, &whole, options, element);
+        }
     }
 }
 
@@ -78,15 +91,15 @@ pub(super) fn shard_of(timeline: &mut Timeline, whole: StorageId, n: u64) -> Sto
     timeline.add(Storage { bytes: Bytes(storage.bytes.0.div_ceil(n)), label, ..storage })
 }
 
-/// A gradient is whole while its layer runs; then the sum over all GPUs is made and each keeps its part.
-fn shard_gradients(timeline: &mut Timeline, n: u64) {
+/// A gradient is whole while its layer runs, or until backward is done; then the sum over all GPUs is made and each keeps its part.
+fn shard_gradients(timeline: &mut Timeline, n: u64, at_end: bool) {
     let events = timeline.events.clone();
     let mut before: BTreeMap<usize, Vec<Event>> = BTreeMap::new();
     let mut pending: Vec<StorageId> = Vec::new();
     let mut shards: BTreeMap<StorageId, StorageId> = BTreeMap::new();
     let mut layer = None;
     for (i, event) in events.iter().enumerate() {
-        if layer != Some(event.layer) || event.phase == Phase::OptimizerStep {
+        if (layer != Some(event.layer) && !at_end) || event.phase == Phase::OptimizerStep {
             for whole in pending.drain(..) {
                 let shard = shard_of(timeline, whole, n);
                 let at = Event { kind: EventKind::Allocate, storage: shard, ..*event };

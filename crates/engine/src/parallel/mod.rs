@@ -5,13 +5,18 @@
 //! of them.
 
 mod data;
+mod deepspeed;
 mod fsdp;
 mod pipeline;
 mod tensor;
 
+pub use deepspeed::DeepSpeed;
+pub(crate) use pipeline::{Tie, ties};
 pub(crate) use tensor::Split;
 
-use crate::Timeline;
+use crate::model::block;
+use crate::{Plan, Timeline};
+use memfit_graph::{DType, Problem};
 
 /// How GPUs that have different samples share the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +42,14 @@ pub struct Parallel {
     pub tensor: u32,
     /// Stages that the layers are split into.
     pub pipeline: u32,
+    /// DeepSpeed's options, where it is DeepSpeed that shares.
+    pub deepspeed: Option<DeepSpeed>,
 }
 
 impl Parallel {
     /// GPUs that have different samples and share the rest.
     pub fn data(gpus: u32, sharding: Sharding) -> Parallel {
-        Parallel { gpus, sharding, tensor: 1, pipeline: 1 }
+        Parallel { gpus, sharding, tensor: 1, pipeline: 1, deepspeed: None }
     }
 
     /// As many GPUs as are given, else as many as the splits ask for; none where that is one.
@@ -60,7 +67,13 @@ impl Parallel {
         if splits == 0 || !gpus.is_multiple_of(splits) {
             return Err(format!("expected a multiple of {tensor} x {pipeline} GPUs, found {gpus}"));
         }
-        Ok((gpus > 1).then_some(Parallel { gpus, sharding, tensor, pipeline }))
+        Ok((gpus > 1).then_some(Parallel { gpus, sharding, tensor, pipeline, deepspeed: None }))
+    }
+
+    /// The GPUs that each layer is split over, alone; none where layers are whole.
+    pub(crate) fn of_layers(self) -> Option<Parallel> {
+        (self.tensor > 1)
+            .then_some(Parallel { tensor: self.tensor, ..Parallel::data(self.tensor, Sharding::Ddp) })
     }
 
     /// How many GPUs have different samples.
@@ -75,12 +88,16 @@ impl Parallel {
 
     /// The step as the fullest of the GPUs runs it; the layers have been split already. Gives which layers that GPU has, where it
     /// does not have all, and what was assumed.
+    ///
+    /// # Errors
+    /// Where there are more stages than blocks.
     pub(crate) fn apply(
         self,
         timeline: &mut Timeline,
-        accumulate: u32,
+        ties: &[Tie],
+        plan: &Plan,
         is_split: bool,
-    ) -> (Option<Vec<bool>>, Vec<String>) {
+    ) -> Result<(Option<Vec<bool>>, Vec<String>), Problem> {
         let mut here = None;
         let mut said = vec![format!(
             "{} GPUs, and this is one of them; NCCL's own buffers are not in the numbers",
@@ -99,21 +116,31 @@ impl Parallel {
             ));
         }
         if self.pipeline > 1 {
-            let micro_batches = self.micro_batches(accumulate);
-            let (layers, what) = pipeline::apply(timeline, self.pipeline, micro_batches);
+            let micro_batches = self.micro_batches(plan.accumulate);
+            let block = block(plan.framework);
+            let (layers, what) = pipeline::apply(timeline, ties, self.pipeline, micro_batches, block)?;
             here = Some(layers);
             said.push(what);
         }
         let replicas = self.replicas();
         if replicas > 1 {
             said.push(format!("{replicas} replicas with different samples, each with this batch"));
-            said.extend(match self.sharding {
-                Sharding::Zero3 => Some("each repeated block is wrapped, then the model (FSDP2's `fully_shard`)".into()),
-                Sharding::Zero2 => Some("gradients are summed layer by layer; a bucket of its own (`reduce_bucket_size`) is not counted".into()),
-                Sharding::Ddp | Sharding::Zero1 => None,
+            let deepspeed = self.deepspeed.filter(|_| cfg!(feature = "deepspeed"));
+            said.extend(match (self.sharding, deepspeed) {
+                (Sharding::Ddp, _) | (Sharding::Zero1, None) => None,
+                (_, Some(options)) => Some(options.to_string()),
+                (Sharding::Zero2, None) => Some(
+                    "gradients are summed layer by layer; DeepSpeed has buckets beside them (--deepspeed)"
+                        .into(),
+                ),
+                (Sharding::Zero3, None) => {
+                    Some("each repeated block is wrapped, then the model (FSDP2's `fully_shard`)".into())
+                }
             });
-            data::apply(timeline, self.sharding, u64::from(replicas));
+            let element = plan.precision.applied_to(DType::Float32).size_of(1).0;
+            let by_deepspeed = deepspeed.map(|options| (options, element));
+            data::apply(timeline, self.sharding, u64::from(replicas), by_deepspeed);
         }
-        (here, said)
+        Ok((here, said))
     }
 }

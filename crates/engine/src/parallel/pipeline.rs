@@ -4,24 +4,77 @@
 //! (`deepspeed/runtime/pipe/module.py`, `partition_method="parameters"`). Under the schedule of one forward, one backward
 //! (1F1B: Narayanan et al., arXiv 2104.04473; `torch.distributed.pipelining.Schedule1F1B`), stage `s` of `P` has up to `P - s`
 //! micro-batches in flight, so it keeps what backward needs of so many. What arrives from a neighbour is a tensor of its own.
+//! What is stored once and read in several stages, such as a matrix that embeds and gives the logits, each of these stages has, with
+//! a gradient, which is summed over them, and the optimizer's state (`deepspeed/runtime/pipe/module.py`, `TiedLayerSpec`;
+//! Megatron-LM's `share_embeddings_and_output_weights`).
 //! The step that comes out is that of the stage that holds most.
 
 use super::data::unit;
+use crate::structure::Structure;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, Timeline, blocks, replay};
-use memfit_graph::{Bytes, order};
+use memfit_graph::{Bytes, Graph, Problem, order};
+use std::sync::Arc;
 
-/// Blocks that tensors are rounded up to where stages are compared.
-const BLOCK: u64 = 512;
+/// A stored tensor that a second layer reads.
+pub(crate) struct Tie {
+    tensor: Arc<str>,
+    /// Whose it is: the layer that reads it first.
+    owner: Arc<str>,
+    reader: Arc<str>,
+}
 
-/// Makes the step that of the fullest stage; gives the layers that it has, and says which it is.
-pub(super) fn apply(timeline: &mut Timeline, stages: u32, micro_batches: u32) -> (Vec<bool>, String) {
-    let stage_of = stages_of(timeline, stages as usize);
+/// The stored tensors that several layers read.
+pub(crate) fn ties(graph: &Graph, structure: &Structure) -> Vec<Tie> {
+    let layer = |node: usize| structure.layers[structure.node_layers[node] as usize].clone();
+    let mut found = Vec::new();
+    for (n, node) in graph.nodes.iter().enumerate() {
+        for id in node.inputs.iter().flatten().filter(|id| structure.kinds[id.index()].is_some()) {
+            let first = structure.first_use[id.index()].map_or(n, |first| first as usize);
+            let (owner, reader) = (layer(first), layer(n));
+            if owner != reader {
+                found.push(Tie { tensor: graph.tensor(*id).name.clone(), owner, reader });
+            }
+        }
+    }
+    found
+}
+
+/// Ties by number: the label of the tensor, the layer that has it, the one that reads it too.
+type Ties = Vec<(u32, usize, usize)>;
+
+fn numbered(timeline: &Timeline, ties: &[Tie]) -> Ties {
+    let at = |names: &[Arc<str>], name: &Arc<str>| names.iter().position(|known| known == name);
+    let number = |tie: &Tie| {
+        let label = u32::try_from(at(&timeline.labels, &tie.tensor)?).ok()?;
+        Some((label, at(&timeline.layers, &tie.owner)?, at(&timeline.layers, &tie.reader)?))
+    };
+    ties.iter().filter_map(number).collect()
+}
+
+/// Makes the step that of the fullest stage; gives the layers whose weights it has, and says which it is.
+///
+/// # Errors
+/// Where there are fewer blocks than stages. `block` is what the framework's allocator rounds to.
+pub(super) fn apply(
+    timeline: &mut Timeline,
+    ties: &[Tie],
+    stages: u32,
+    micro_batches: u32,
+    block: u64,
+) -> Result<(Vec<bool>, String), Problem> {
+    let ties = numbered(timeline, ties);
+    let stage_of = stages_of(timeline, &ties, stages as usize);
     let made = stage_of.iter().max().map_or(1, |last| last + 1);
+    if made < stages as usize {
+        let message =
+            format!("expected at most {made} stages, one for each block of the model, found {stages}");
+        return Err(Problem::new("--pipeline-stages", message));
+    }
     let in_flight = |s: usize| (made - s).min(micro_batches as usize);
-    let run = |s: usize| (s, of_stage(timeline, &stage_of, s, made, in_flight(s)));
+    let run = |s: usize| (s, of_stage(timeline, &stage_of, &ties, s, made, in_flight(s)));
     // Of equals the first, which has the most micro-batches in flight.
-    let fullest = (0..made).rev().map(run).max_by_key(|(_, step)| replay::highest(step, BLOCK));
+    let fullest = (0..made).rev().map(run).max_by_key(|(_, step)| replay::highest(step, block));
     let s = fullest.map_or(0, |(s, step)| {
         *timeline = step;
         s
@@ -32,15 +85,22 @@ pub(super) fn apply(timeline: &mut Timeline, stages: u32, micro_batches: u32) ->
         s + 1,
         in_flight(s)
     );
-    (stage_of.iter().map(|stage| *stage == s).collect(), says)
+    let mut here: Vec<bool> = stage_of.iter().map(|stage| *stage == s).collect();
+    for (_, owner, reader) in ties {
+        here[owner] |= here[reader];
+    }
+    Ok((here, says))
 }
 
 /// By layer, its stage: blocks in forward order, cut so that the most parameters of a stage are as few as can be.
-fn stages_of(timeline: &Timeline, stages: usize) -> Vec<usize> {
+fn stages_of(timeline: &Timeline, ties: &Ties, stages: usize) -> Vec<usize> {
     let mut own = vec![0_u64; timeline.layers.len()];
     for storage in timeline.storages.iter().filter(|s| s.category == Category::Parameter) {
         if let Some(own) = own.get_mut(storage.layer as usize) {
             *own = own.saturating_add(storage.bytes.0);
+        }
+        for (.., reader) in ties.iter().filter(|(label, ..)| *label == storage.label) {
+            own[*reader] = own[*reader].saturating_add(storage.bytes.0);
         }
     }
     // Neighbours in the same block.
@@ -89,7 +149,14 @@ fn cut(sizes: &[u64], most: u64, stages: usize) -> Vec<usize> {
 }
 
 /// The step as stage `s` runs it.
-fn of_stage(whole: &Timeline, stage_of: &[usize], s: usize, stages: usize, in_flight: usize) -> Timeline {
+fn of_stage(
+    whole: &Timeline,
+    stage_of: &[usize],
+    ties: &Ties,
+    s: usize,
+    stages: usize,
+    in_flight: usize,
+) -> Timeline {
     let mut timeline = whole.clone();
     let stage = |layer: u32| match whole.layers.get(layer as usize).map(|name| &**name) {
         Some("(inputs)") => Some(0),
@@ -99,9 +166,26 @@ fn of_stage(whole: &Timeline, stage_of: &[usize], s: usize, stages: usize, in_fl
         _ => stage_of.get(layer as usize).copied(),
     };
     let is_here = |layer: u32| stage(layer).is_none_or(|of| of == s);
+    let read_here: Vec<_> = ties.iter().filter(|(.., reader)| stage_of[*reader] == s).collect();
+    let of_layer = |layer: usize| {
+        let stored = whole.storages.iter().filter(move |s| s.layer as usize == layer);
+        stored.filter(|s| s.category == Category::Parameter)
+    };
+    // A gradient and a state are known by their layer, and where that has more, by their size.
+    let is_tied = |storage: &Storage| {
+        read_here.iter().any(|(label, owner, _)| match storage.category {
+            Category::Parameter | Category::Buffer => storage.label == *label,
+            Category::Gradient | Category::OptimizerState if storage.layer as usize == *owner => {
+                let mut others = of_layer(*owner).filter(|s| s.label != *label);
+                others.next().is_none()
+                    || of_layer(*owner).any(|s| s.label == *label && s.bytes == storage.bytes)
+            }
+            _ => false,
+        })
+    };
     let parameters = |here: bool| -> u128 {
         let of = whole.storages.iter().filter(|s| s.category == Category::Parameter);
-        of.filter(|p| !here || is_here(p.layer)).map(|p| u128::from(p.bytes.0)).sum()
+        of.filter(|p| !here || is_here(p.layer) || is_tied(p)).map(|p| u128::from(p.bytes.0)).sum()
     };
     let (own, all) = (parameters(true), parameters(false).max(1));
     // A tensor is here where a layer of the stage makes it, or lets go of it last; stored ones by the layer that they are of.
@@ -112,7 +196,8 @@ fn of_stage(whole: &Timeline, stage_of: &[usize], s: usize, stages: usize, in_fl
         let is_gradient = storage.category == Category::Gradient;
         here[event.storage.0 as usize] |= match event.phase {
             Phase::OptimizerStep if event.kind == EventKind::Free => false,
-            _ => is_here(if is_set_up || is_gradient { storage.layer } else { event.layer }),
+            _ if is_set_up || is_gradient => is_here(storage.layer) || is_tied(storage),
+            _ => is_here(event.layer),
         };
     }
     for event in
@@ -188,7 +273,29 @@ mod tests {
                 label: 0,
             });
         }
-        assert_eq!(stages_of(&t, 2), [0, 0, 0, 1, 1, 1]);
-        assert_eq!(stages_of(&t, 9), [0, 0, 1, 2, 3, 4]);
+        assert_eq!(stages_of(&t, &Ties::new(), 2), [0, 0, 0, 1, 1, 1]);
+        assert_eq!(stages_of(&t, &Ties::new(), 9), [0, 0, 1, 2, 3, 4]);
+        assert!(apply(&mut t.clone(), &[], 9, 9, 512).unwrap_err().message.contains("at most 5 stages"));
+    }
+
+    #[test]
+    fn a_matrix_that_two_stages_read_both_have() {
+        let mut t = Timeline::default();
+        t.layers = ["embed", "h.0", "h.1", "head"].map(Into::into).to_vec();
+        for (layer, bytes) in [(0, 100), (1, 10), (2, 10)] {
+            let label = t.label(format!("w{layer}"));
+            for category in [Category::Parameter, Category::OptimizerState, Category::Gradient] {
+                let storage = t.add(Storage { bytes: Bytes(bytes), category, layer, label });
+                t.events.push(Event { kind: EventKind::Allocate, storage, phase: Phase::Setup, layer });
+            }
+        }
+        let tie = |tensor: &str| Tie { tensor: tensor.into(), owner: "embed".into(), reader: "head".into() };
+        let ties = numbered(&t, &[tie("w0"), tie("unknown")]);
+        let stage_of = stages_of(&t, &ties, 2);
+        assert_eq!(stage_of, [0, 0, 1, 1]);
+        for s in 0..2 {
+            let step = of_stage(&t, &stage_of, &ties, s, 2, 1);
+            assert_eq!(replay::highest(&step, 1), Bytes(330), "{s}");
+        }
     }
 }
