@@ -14,8 +14,9 @@ mod stretches;
 pub(crate) use parts::{Part, parts};
 pub use stretches::{Scenario, Stretch};
 
+use crate::parallel::Parallel;
 use crate::timeline::Timeline;
-use crate::{Category, EventKind, Framework, Model, Plan};
+use crate::{Category, EventKind, Framework, Mode, Model, Plan};
 use memfit_graph::{Binding, Bytes};
 
 /// What happens in the process beside the step.
@@ -82,6 +83,12 @@ pub struct Companion<'a> {
 pub const TRAINING: &str = "train step";
 /// The name of the stretch that is a forward pass alone.
 pub const INFERENCE: &str = "inference";
+
+/// The plan of a forward pass between steps: of what several GPUs share the layers stay split.
+fn forward_alone(plan: &Plan) -> Plan {
+    let parallel = plan.parallel.and_then(Parallel::of_layers);
+    Plan { mode: Mode::Infer, parallel, ..plan.clone() }
+}
 
 fn validation(batch: u64) -> String {
     format!("validation, batch {batch}")

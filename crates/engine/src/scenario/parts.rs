@@ -1,8 +1,9 @@
 //! The parts of a process as timelines, each with what is alive beside it, and which of them is the worst inside of a card.
 
-use super::{Companion, INFERENCE, Life, TRAINING, prediction, set_up, step_of, validation};
+use super::{Companion, INFERENCE, Life, TRAINING, forward_alone, prediction, set_up, step_of, validation};
 use crate::devices::Card;
 use crate::fit::Axis;
+use crate::model::block;
 use crate::timeline::{Event, Storage};
 use crate::{Category, EventKind, Fit, Mode, Model, Phase, Plan, Timeline, placement};
 use memfit_graph::{Binding, Bytes, Problem, order};
@@ -28,6 +29,10 @@ pub(crate) fn parts(
     if life.is_step_alone() && others.is_empty() {
         return Ok(vec![part(name, step)]);
     }
+    let block = block(plan.framework);
+    let alive = |timeline: &Timeline, of: &[Category], times| {
+        repeated(&set_up(timeline, of).collect::<Vec<_>>(), times, block)
+    };
     let stale = alive(&step, WEIGHTS, life.stale_models);
     let own = alive(&step, WEIGHTS, 1);
     let state = alive(&step, &[Category::OptimizerState], 1);
@@ -37,7 +42,7 @@ pub(crate) fn parts(
     }
     let beside: Vec<Vec<Bytes>> = steps.iter().map(|(_, step)| alive(step, WEIGHTS, 1)).collect();
     let beside_all = beside.concat();
-    let infer = Plan { mode: Mode::Infer, parallel: None, ..plan.clone() };
+    let infer = forward_alone(plan);
     let mut parts = Vec::new();
     if let Some(batch) = life.validation_batch {
         let binding = Axis::Batch.bind(model.graph(), binding, batch);
@@ -48,7 +53,7 @@ pub(crate) fn parts(
     }
     if life.predict_batches > 0 {
         let mut forward = model.step(binding, &infer)?.timeline;
-        let kept = repeated(&[model.output_bytes(binding)?], life.predict_batches - 1);
+        let kept = repeated(&[model.output_bytes(binding)?], life.predict_batches - 1, block);
         hold(&mut forward, &[&state, &stale, &beside_all, &kept]);
         parts.push(part(&prediction(life.predict_batches), forward));
     }
@@ -70,27 +75,18 @@ const WEIGHTS: &[Category] = &[Category::Parameter, Category::Buffer, Category::
 /// No more than this many tensors are held one by one.
 const ONE_BY_ONE: usize = 1 << 12;
 
-/// What is there before a step, of these categories, so many times.
-fn alive(timeline: &Timeline, of: &[Category], times: u32) -> Vec<Bytes> {
-    let once: Vec<Bytes> = set_up(timeline, of).collect();
-    repeated(&once, times)
-}
-
 /// Tensors so many times: one by one as long as they are few, and of those beyond each as one tensor with the bytes of all its
 /// copies, so that any number takes a bounded time. How copies share segments the first thousands have shown; each of the others
 /// is counted as the block that it gets.
-fn repeated(once: &[Bytes], times: u32) -> Vec<Bytes> {
+fn repeated(once: &[Bytes], times: u32, block: u64) -> Vec<Bytes> {
     let singly = (ONE_BY_ONE / once.len().max(1)).clamp(1, times.max(1) as usize).min(times as usize);
     let beyond = u64::from(times) - singly as u64;
     let mut all = once.repeat(singly);
     if beyond > 0 {
-        all.extend(once.iter().map(|bytes| bytes.round_up(BLOCK) * beyond));
+        all.extend(once.iter().map(|bytes| bytes.round_up(block) * beyond));
     }
     all
 }
-
-/// PyTorch's allocator rounds up to this, TensorFlow's to half of it.
-const BLOCK: u64 = 512;
 
 /// Tensors that are there before the step and stay.
 fn hold(timeline: &mut Timeline, held: &[&Vec<Bytes>]) {
@@ -140,11 +136,11 @@ mod tests {
     fn any_number_of_tensors_is_a_bounded_list_of_as_many_bytes() {
         let once = [Bytes(512), Bytes(4_096), Bytes(1_024)];
         for times in [0, 1, 2, 1_365, 1_366, 100_000, u32::MAX] {
-            let all = repeated(&once, times);
+            let all = repeated(&once, times, 512);
             assert!(all.len() <= ONE_BY_ONE + once.len(), "{}", all.len());
             assert_eq!(all.iter().copied().sum::<Bytes>(), Bytes(5_632) * u64::from(times), "{times}");
         }
-        assert!(repeated(&[], 9).is_empty());
+        assert!(repeated(&[], 9, 512).is_empty());
     }
 
     proptest::proptest! {

@@ -1,6 +1,6 @@
 //! The most that each part of a process holds, as sums of what each holds alone, and which part is the largest.
 
-use super::{Companion, INFERENCE, Life, TRAINING, prediction, set_up, step_of, validation};
+use super::{Companion, INFERENCE, Life, TRAINING, forward_alone, prediction, set_up, step_of, validation};
 use crate::devices::Card;
 use crate::fit::Axis;
 use crate::{Category, Estimate, Mode, Model, Plan};
@@ -97,7 +97,7 @@ impl Model {
         let name = if training { TRAINING } else { INFERENCE };
         let ahead = life.ahead(plan);
         add(name.into(), own.peak + beside + times(own.batch, ahead));
-        let infer = Plan { mode: Mode::Infer, parallel: None, ..plan.clone() };
+        let infer = forward_alone(plan);
         if let Some(batch) = life.validation_batch {
             let binding = Axis::Batch.bind(self.graph(), binding, batch);
             let forward = held(self, &binding, &infer)?;
@@ -122,15 +122,23 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::estimate`].
-    pub fn add_process(
+    pub fn add_process<'a>(
         &self,
         estimate: &mut Estimate,
         binding: &Binding,
         life: &Life,
-        others: &[Companion<'_>],
+        others: &[Companion<'a>],
         card: Option<&Card>,
     ) -> Result<(), Vec<Problem>> {
-        let scenario = self.scenario(binding, &estimate.plan, life, others)?;
+        // As it runs on the card, each model of the process.
+        let on = |plan: &Plan| card.map_or_else(|| plan.clone(), |card| plan.on(card));
+        let of = |other: &Companion<'a>| Companion {
+            plan: on(&other.plan),
+            binding: other.binding.clone(),
+            ..*other
+        };
+        let others: &Vec<Companion<'_>> = &others.iter().map(of).collect();
+        let scenario = self.scenario(binding, &on(&estimate.plan), life, others)?;
         estimate.warnings.extend(scenario.warning());
         if let Some(card) = card {
             let (name, fit) = self.worst_on(binding, &estimate.plan, life, others, card)?;
