@@ -59,7 +59,11 @@ impl Card {
             return resolve(text).map(Card::alone);
         };
         let device = resolve(name)?;
-        let eighths = eighths(profile, &device).ok_or_else(|| LookupError::Slice { text: text.into() })?;
+        let slices = slices(&device);
+        let Some((_, eighths)) = slices.iter().find(|(name, _)| *name == asked(profile)) else {
+            let names = slices.into_iter().map(|(name, _)| name).collect();
+            return Err(LookupError::Slice { text: text.into(), slices: names });
+        };
         let part = |(bytes, source): &(Bytes, String)| {
             let bytes = Bytes(bytes.0 / 8 * eighths - bytes.0 / 8 / SLICE_OVERHEAD);
             (bytes, format!("{eighths}/8 of {source}"))
@@ -110,19 +114,33 @@ impl Card {
     }
 }
 
-/// How many eighths of the memory a profile such as `3g.20gb` has.
-fn eighths(profile: &str, device: &Device) -> Option<u64> {
+/// Slices as parts of the processors and eighths of the memory, where there are seven of the former, four and two
+/// (docs.nvidia.com/datacenter/tesla/mig-user-guide, "Supported MIG Profiles").
+const SEVENTHS: &[(u64, u64)] = &[(1, 1), (1, 2), (2, 2), (3, 4), (4, 4), (7, 8)];
+const FOURTHS: &[(u64, u64)] = &[(1, 2), (2, 4), (4, 8)];
+const HALVES: &[(u64, u64)] = &[(1, 4), (2, 8)];
+
+/// The slices that a card can be cut into, by the names of their profiles, with how many eighths of the memory each has.
+fn slices(device: &Device) -> Vec<(String, u64)> {
+    let small = device.memory <= Bytes::mib(24 << 10);
+    let kinds = match device.compute_capability {
+        // A30; A100; H100 and B200; RTX PRO 5000 and 6000. No card for games has any.
+        Some((8, 0)) if small => FOURTHS,
+        Some((8, 0) | (9 | 10, _)) => SEVENTHS,
+        Some((12, 0)) if device.memory >= Bytes::mib(96 << 10) => FOURTHS,
+        Some((12, 0)) if device.memory >= Bytes::mib(48 << 10) => HALVES,
+        _ => &[],
+    };
+    // Profiles are named by whole gigabytes of what there is.
+    let gib = device.memory.min(device.total()).0.div_ceil(Bytes::GIB);
+    kinds.iter().map(|(g, eighths)| (format!("{g}g.{}gb", (gib * eighths + 4) / 8), *eighths)).collect()
+}
+
+/// The profile that is asked for, as it is named: without what it has beside processors and memory (`+me`).
+fn asked(profile: &str) -> String {
     let profile = profile.trim().to_ascii_lowercase();
-    let (compute, memory) = profile.strip_prefix("mig-").unwrap_or(&profile).split_once("g.")?;
-    let compute: u64 = compute.parse().ok()?;
-    let memory: u64 = memory.split('+').next()?.strip_suffix("gb")?.parse().ok()?;
-    let gib = device.memory.0 / Bytes::GIB;
-    let major = device.compute_capability?.0;
-    // Rounded to the nearest: profiles are named by whole gigabytes.
-    let eighths = memory.checked_mul(16)?.checked_add(gib)?.checked_div(gib * 2)?;
-    let slices = (1..=7).contains(&compute) && matches!(eighths, 1 | 2 | 4 | 8);
-    // The compute capability of A100, A30, H100 and B200; no card for games or workstations below 24 GiB has slices.
-    (slices && matches!(device.compute_capability, Some((8, 0))) | (slices && major >= 9)).then_some(eighths)
+    let name = profile.strip_prefix("mig-").unwrap_or(&profile);
+    name.split('+').next().unwrap_or_default().trim().into()
 }
 
 #[cfg(test)]
@@ -142,11 +160,39 @@ mod tests {
             // No more than the guide says, and at most 3 % less.
             assert!(usable.0 <= guide.0 && guide.0 - usable.0 < guide.0 / 33, "{text}: {usable} for {guide}");
         }
-        for text in
-            ["a100-40gb:5g.20gb", "a100-40gb:3g.25gb", "rtx-3090:1g.5gb", "24GiB:1g.5gb", "a100-40gb:"]
-        {
-            let error = Card::find(text);
-            assert!(error.is_err() || text.contains("5g."), "{text}: {error:?}");
+        let wrong = [
+            "a100-40gb:5g.20gb",
+            "a100-40gb:3g.25gb",
+            "a100-40gb:2g.40gb",
+            "a100-80gb:2g.30gb",
+            "a100-40gb:",
+        ];
+        for text in wrong.into_iter().chain(["rtx-3090:1g.5gb", "rtx-5090:1g.4gb", "24GiB:1g.5gb"]) {
+            assert!(Card::find(text).is_err(), "{text}");
+        }
+        let said = |text: &str| Card::find(text).unwrap_err().to_string();
+        assert_eq!(
+            said("a100-40gb:2g.30gb"),
+            "\"a100-40gb:2g.30gb\" is no slice of that GPU; it has 1g.5gb, 1g.10gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb"
+        );
+        assert!(said("rtx-3090:1g.5gb").contains("has no slices"));
+    }
+
+    #[test]
+    fn slices_have_the_guides_names() {
+        let names = |id: &str| {
+            let slices = slices(&resolve(id).unwrap());
+            slices.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+        };
+        for (id, guide) in [
+            ("a30", "1g.6gb 2g.12gb 4g.24gb"),
+            ("h100-nvl", "1g.12gb 1g.24gb 2g.24gb 3g.47gb 4g.47gb 7g.94gb"),
+            ("h200", "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb"),
+            ("b200", "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb"),
+            ("rtx-pro-6000-blackwell", "1g.24gb 2g.48gb 4g.96gb"),
+            ("rtx-5090", ""),
+        ] {
+            assert_eq!(names(id), guide, "{id}");
         }
     }
 

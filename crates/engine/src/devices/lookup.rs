@@ -26,6 +26,13 @@ pub enum LookupError {
     Slice {
         /// What was asked for.
         text: String,
+        /// Those that it has.
+        slices: Vec<String>,
+    },
+    /// No card has so much memory, or so little.
+    Size {
+        /// What was asked for.
+        text: String,
     },
 }
 
@@ -42,8 +49,17 @@ impl fmt::Display for LookupError {
             LookupError::Ambiguous { text, ids } => {
                 write!(f, "{text:?} can be several GPUs: {}", ids.join(", "))
             }
-            LookupError::Slice { text } => {
-                write!(f, "{text:?} is no slice of a GPU that has them; one is a100-40gb:3g.20gb")
+            LookupError::Slice { text, slices } if slices.is_empty() => {
+                write!(f, "{text:?}: that GPU has no slices; one that has is a100-40gb:3g.20gb")
+            }
+            LookupError::Slice { text, slices } => {
+                write!(f, "{text:?} is no slice of that GPU; it has {}", slices.join(", "))
+            }
+            LookupError::Size { text } => {
+                write!(
+                    f,
+                    "{text:?} is no memory of a GPU: expected more than nothing, and no more than 1,024 TiB"
+                )
             }
         }
     }
@@ -100,8 +116,11 @@ pub fn find(text: &str) -> Result<&'static Device, LookupError> {
 /// # Errors
 /// As [`find`].
 pub fn resolve(text: &str) -> Result<Device, LookupError> {
-    match parse_size(text) {
-        Some(size) => Ok(Device::of_size(text.trim(), size)),
+    match written_size(text) {
+        Some(_) => match parse_size(text) {
+            Some(size) => Ok(Device::of_size(text.trim(), size)),
+            None => Err(LookupError::Size { text: text.into() }),
+        },
         None => find(text).cloned(),
     }
 }
@@ -139,6 +158,13 @@ fn edits(a: &str, b: &str) -> usize {
 /// A size with its unit: `24GiB`, `24 GB`, `24576MiB`, `11.5g`. Graphics memory comes in powers of two, so that GB means
 /// GiB here. None where it is no such thing: a bare number is a card's.
 pub fn parse_size(text: &str) -> Option<Bytes> {
+    // A pebibyte: larger sizes are mistakes.
+    let bytes = written_size(text)?;
+    u64::try_from(bytes).ok().filter(|b| *b > 0 && *b <= 1 << 50).map(Bytes)
+}
+
+/// A number with a unit, however large; of what is too large to be read the largest.
+fn written_size(text: &str) -> Option<u128> {
     let text = text.trim().to_ascii_lowercase();
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit_at);
@@ -156,10 +182,8 @@ pub fn parse_size(text: &str) -> Option<Bytes> {
         return None;
     }
     let scale = 10_u128.pow(u32::try_from(part.len()).ok()?);
-    let digits: u128 = format!("{whole}{part}").parse().ok()?;
-    let bytes = digits.checked_mul(u128::from(unit))? / scale;
-    // A pebibyte: larger sizes are mistakes.
-    u64::try_from(bytes).ok().filter(|b| *b > 0 && *b <= 1 << 50).map(Bytes)
+    let digits: u128 = format!("{whole}{part}").parse().unwrap_or(u128::MAX);
+    Some(digits.saturating_mul(unit.into()) / scale)
 }
 
 #[cfg(test)]
@@ -236,6 +260,9 @@ mod tests {
             ("-1GiB", None),
         ] {
             assert_eq!(parse_size(text), bytes.map(Bytes), "{text}");
+        }
+        for text in ["0GiB", "2000TiB", "999999999999999999999GiB"] {
+            assert!(matches!(resolve(text), Err(LookupError::Size { .. })), "{text}");
         }
         let card = resolve("24GiB").unwrap();
         assert_eq!((card.total(), card.usable()), (Bytes(24 << 30), Bytes(24 << 30)));
