@@ -5,6 +5,7 @@
 //! are multiplied with. Exporters' own constants
 //! carry names that no module has (`val_12`, `/layer/Constant_output_0`), but a weight that an exporter transposed does too.
 
+use crate::structure::Structure;
 use memfit_graph::ops::rnn::Rnn;
 use memfit_graph::{Graph, Inferred, Role, Shape, Variable, is_exporter_name};
 
@@ -101,6 +102,20 @@ pub(crate) fn frozen(
         }
     }
     kinds
+}
+
+/// Whether rows of a stored tensor are looked up: it is an embedding's table, which some optimizers treat in a way of their own.
+pub(crate) fn is_table(graph: &Graph, structure: &Structure, i: usize) -> bool {
+    if structure.is_keras {
+        return is_table_of_keras(&graph.tensors[i].name);
+    }
+    let first = structure.first_use[i].and_then(|node| graph.nodes.get(node as usize));
+    first.is_some_and(|node| node.op.name() == "Gather" && node.inputs[0].is_some_and(|id| id.index() == i))
+}
+
+/// The same by the name of a variable, which is what Keras asks (keras/src/optimizers/muon.py, `_should_use_adamw`).
+pub(crate) fn is_table_of_keras(path: &str) -> bool {
+    path.to_ascii_lowercase().contains("embedding")
 }
 
 /// How many axes have more than one element, as far as is known.

@@ -74,7 +74,7 @@ fn state_and_steps_equal_pytorchs_event_by_event() {
         };
         let params: Vec<Parameter> = (shapes.iter().cloned())
             .zip(dtypes.iter().cycle())
-            .map(|(shape, dtype)| Parameter { shape: shape.into(), dtype: *dtype })
+            .map(|(shape, dtype)| Parameter { shape: shape.into(), dtype: *dtype, is_table: false })
             .collect();
         let implementation = match text("implementation") {
             "foreach" => OptimizerImpl::Foreach,
@@ -150,7 +150,7 @@ fn state_and_step_peaks_of_whole_models_are_the_labs() {
             let precision = case["precision"].as_str().unwrap();
             let dtype = if precision == "bf16" { DType::Bfloat16 } else { DType::Float32 };
             let params: Vec<Parameter> =
-                shapes.iter().map(|s| Parameter { shape: s[..].into(), dtype }).collect();
+                shapes.iter().map(|s| Parameter { shape: s[..].into(), dtype, is_table: false }).collect();
             for run in case["runs"].as_array().unwrap() {
                 let Some((name, implementation)) = lab(run["optimizer"].as_str().unwrap()) else { continue };
                 let label = format!("{path} batch {} {precision} {}", case["batch"], run["optimizer"]);

@@ -36,6 +36,10 @@ const SINCE: &[(&str, Release)] =
 /// The release from which on Keras' optimizers decay weights and average them.
 const NEW_OPTIMIZERS: Release = (2, 11);
 
+/// What AdamW steps where Muon has the matrices.
+const NOT_OF_MUON: &str = "[p for m in model.modules() for p in m.parameters(recurse=False) \
+                           if p.ndim != 2 or isinstance(m, torch.nn.Embedding)]";
+
 /// What stands for the optimizer in the lines of a change: its class, the parameters that it takes, and its flags.
 pub(super) fn values(plan: &Plan, change: &str, code: &Code) -> [(&'static str, String); 3] {
     let name = optimizers::find(&plan.optimizer).map_or(&*plan.optimizer, |o| o.name());
@@ -52,7 +56,7 @@ pub(super) fn values(plan: &Plan, change: &str, code: &Code) -> [(&'static str, 
         Some(_) if muon => "torch.optim.AdamW".into(),
         Some((_, class, _)) => format!("torch.optim.{class}"),
     };
-    let rest = if muon { "[p for p in model.parameters() if p.ndim != 2]" } else { "model.parameters()" };
+    let rest = if muon { NOT_OF_MUON } else { "model.parameters()" };
     let steps = keras && plan.accumulate > 1 && has(KERAS_3);
     let decay = plan.weight_decay && has(NEW_OPTIMIZERS);
     let flags = [

@@ -243,13 +243,14 @@ pub fn advise(
     Ok(Advice { before: now, now: outcome, changes, combination })
 }
 
-/// The gentlest level that helps to fit, else the one that saves most.
+/// The gentlest of the levels that help most to fit; where none does, the one that saves most.
 fn alone(model: &Model, change: &Change, now: &Situation, before: &Outcome) -> Option<Advised> {
     let mut best: Option<(Level, Outcome)> = None;
     for level in (change.levels)(model, now) {
         let Ok(outcome) = evaluate(model, &level.situation) else { continue };
         let done = outcome.verdict == Verdict::Fits;
-        if best.as_ref().is_none_or(|(_, b)| (outcome.verdict, b.reserved) > (b.verdict, outcome.reserved)) {
+        let saves_more = |b: &Outcome| b.verdict == Verdict::DoesNotFit && outcome.reserved < b.reserved;
+        if best.as_ref().is_none_or(|(_, b)| outcome.verdict > b.verdict || saves_more(b)) {
             best = Some((level, outcome));
         }
         if done {

@@ -34,7 +34,8 @@ fn level(now: &Situation, name: &'static str) -> Option<Level> {
 
 /// Bytes of state for each of a thousand values.
 fn state(name: &str) -> u64 {
-    let parameter = optimizers::Parameter { shape: [40, 25].as_slice().into(), dtype: DType::Float32 };
+    let parameter =
+        optimizers::Parameter { shape: [40, 25].as_slice().into(), dtype: DType::Float32, is_table: false };
     let how = optimizers::StepConfig::default();
     optimizers::find(name).map_or(0, |o| o.state(&parameter, &how).iter().map(|s| s.device_bytes().0).sum())
 }

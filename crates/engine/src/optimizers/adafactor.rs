@@ -22,7 +22,7 @@ fn reduced(p: &Parameter, from_last: &[usize]) -> Dims {
 }
 
 fn reduced_bytes(p: &Parameter, from_last: &[usize]) -> Bytes {
-    Parameter { shape: reduced(p, from_last), dtype: p.dtype }.bytes()
+    Parameter { shape: reduced(p, from_last), dtype: p.dtype, is_table: false }.bytes()
 }
 
 /// The row factor, the column factor, and the mean of the row factor.

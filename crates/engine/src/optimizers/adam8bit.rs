@@ -3,6 +3,9 @@
 //! Both moments of a parameter of 4,096 elements or more are uint8 with one float32 maximum per block of 256 elements
 //! (2,048 before 0.45); smaller ones are float32 whatever the parameter's dtype. Two tables of 256 float32 are
 //! shared by all parameters. The kernels update in place.
+//!
+//! An embedding's moments are float32 only where somebody registers its table so (`GlobalOptimManager`; bitsandbytes' own
+//! `StableEmbedding`, and transformers' Trainer with `adamw_bnb_8bit` for each `nn.Embedding`); that is not counted here.
 
 use super::{Optimizer, Parameter, Recorder, State, StateTensor, StepConfig};
 use crate::OptimizerImpl;
@@ -83,7 +86,7 @@ mod tests {
     #[test]
     fn moments_are_bytes_from_4096_elements_on() {
         let bytes = |n| {
-            let p = Parameter { shape: [n].as_slice().into(), dtype: DType::Bfloat16 };
+            let p = Parameter { shape: [n].as_slice().into(), dtype: DType::Bfloat16, is_table: false };
             ALL[0].state(&p, &StepConfig::default()).iter().map(StateTensor::device_bytes).sum::<Bytes>()
         };
         assert_eq!(bytes(4095), Bytes(2 * 4 * 4095));

@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn every_list_goes_and_adam_has_three_at_once() {
-        let p = [Parameter { shape: [8].as_slice().into(), dtype: DType::Float32 }];
+        let p = [Parameter { shape: [8].as_slice().into(), dtype: DType::Float32, is_table: false }];
         for (name, _) in LISTS {
             assert!(crate::optimizers::find(name).is_some_and(|o| o.name() == *name), "{name}");
             let (mut live, mut most) = (0_i32, 0);

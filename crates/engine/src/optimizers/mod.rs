@@ -65,6 +65,8 @@ pub struct Parameter {
     pub shape: Dims,
     /// Its dtype, which is its gradient's too.
     pub dtype: DType,
+    /// Whether rows of it are looked up: an embedding's table.
+    pub is_table: bool,
 }
 
 impl Parameter {
@@ -232,7 +234,7 @@ fn has_master(p: &Parameter, how: &StepConfig) -> bool {
 /// The parameter as the optimizer sees it.
 fn seen(p: &Parameter, how: &StepConfig) -> Parameter {
     let dtype = if has_master(p, how) { DType::Float32 } else { p.dtype };
-    Parameter { shape: p.shape.clone(), dtype }
+    Parameter { shape: p.shape.clone(), dtype, is_table: p.is_table }
 }
 
 /// Every optimizer.
@@ -300,7 +302,7 @@ mod tests {
 
     #[test]
     fn master_weights_add_a_float32_copy_and_gradients_for_the_step() {
-        let half = Parameter { shape: [10, 10].as_slice().into(), dtype: DType::Bfloat16 };
+        let half = Parameter { shape: [10, 10].as_slice().into(), dtype: DType::Bfloat16, is_table: false };
         let how = StepConfig { master_weights: true, ..StepConfig::default() };
         let adam = find("adam").unwrap();
         let bytes: Bytes = adam.state(&half, &how).iter().map(StateTensor::device_bytes).sum();

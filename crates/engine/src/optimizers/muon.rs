@@ -1,7 +1,7 @@
-//! Muon. torch/optim/_muon.py, 2.15.
+//! Muon. torch/optim/_muon.py, 2.15; keras/src/optimizers/muon.py, 3.15.
 //!
-//! Muon takes matrices only; its documentation hands every other parameter to AdamW, which is what is assumed here
-//! (embeddings and output layers, which it would hand over too, cannot be told by their shape). Its Newton-Schulz
+//! Muon takes matrices only; its documentation hands every other parameter, and embeddings, to AdamW, which is what is assumed here
+//! (Keras does so itself: `_should_use_adamw`, `exclude_embeddings`). Its Newton-Schulz
 //! iteration runs in bfloat16, one matrix after the other: there is no foreach.
 
 use super::adam::ADAMW;
@@ -19,7 +19,7 @@ pub(super) const ALL: &[&dyn Optimizer] = &[&Muon];
 const NS_STEPS: usize = 5;
 
 fn is_matrix(p: &Parameter) -> bool {
-    p.shape.len() == 2
+    p.shape.len() == 2 && !p.is_table
 }
 
 /// `_zeropower_via_newtonschulz`: returns the orthogonalised update.

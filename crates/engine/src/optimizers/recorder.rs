@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_rebound_variable_lets_go_after_the_new_value_is_made() {
-        let p = [Parameter { shape: [2].as_slice().into(), dtype: DType::Float32 }];
+        let p = [Parameter { shape: [2].as_slice().into(), dtype: DType::Float32, is_table: false }];
         let mut step = Recorder::new(&p);
         step.tensor("a", 0);
         step.alias("b", "a");

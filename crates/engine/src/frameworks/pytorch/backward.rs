@@ -19,6 +19,8 @@ pub(super) struct Leaf {
     pub(super) layout: Layout,
     pub(super) dtype: DType,
     pub(super) layer: u32,
+    /// Whether rows of it are looked up.
+    pub(super) is_table: bool,
     /// Its `.grad`, once there is one.
     pub(super) grad: Option<StorageId>,
 }
@@ -343,7 +345,7 @@ mod tests {
         let w = tape.new_tensor(&[128], DType::Float32, Category::Parameter, "w");
         tape.tensors[w.0 as usize].edge = Edge::Leaf(0);
         let layout = tape.tensor(w).layout;
-        (tape, w, vec![Leaf { layout, dtype: DType::Float32, layer: 0, grad: None }])
+        (tape, w, vec![Leaf { layout, dtype: DType::Float32, layer: 0, is_table: false, grad: None }])
     }
 
     fn unary(grad: Grad) -> Call {

@@ -141,7 +141,7 @@ impl Machine for Runner<'_> {
                 let layout = self.tape.layouts.made_contiguous(tensor.layout);
                 let (dtype, layer) = (tensor.dtype, self.tape.memory.layer);
                 tensor.edge = Edge::Leaf(u32::try_from(leaves.len()).unwrap_or(u32::MAX));
-                leaves.push(Leaf { layout, dtype, layer, grad: None });
+                leaves.push(Leaf { layout, dtype, layer, is_table: false, grad: None });
             }
             self.values[id.index()] = Some(self.tape.add(tensor));
         }

@@ -7,7 +7,7 @@ use super::{Runner, StoredTensor, step_config};
 use crate::Category;
 use crate::host;
 use crate::optimizers::{self, Parameter, StateTensor};
-use crate::parameters::Stored;
+use crate::parameters::{Stored, is_table};
 use memfit_graph::{Bytes, DType};
 use smallvec::SmallVec;
 
@@ -42,7 +42,8 @@ impl Runner<'_> {
             let bytes = if kind == Stored::Number { Bytes::ZERO } else { dtype.size_of(elements) };
             let storage = self.tape.memory.allocate_named(bytes, category, tensor.name.clone());
             let edge = if kind == Stored::Parameter && training {
-                leaves.push(Leaf { layout, dtype, layer, grad: None });
+                let is_table = is_table(self.graph, self.structure, i);
+                leaves.push(Leaf { layout, dtype, layer, is_table, grad: None });
                 Edge::Leaf(u32::try_from(leaves.len() - 1).unwrap_or(u32::MAX))
             } else {
                 Edge::None
@@ -136,6 +137,7 @@ impl Runner<'_> {
     /// Trained parameters as an optimizer sees them.
     pub(super) fn parameters_of<'l>(&self, leaves: impl IntoIterator<Item = &'l Leaf>) -> Vec<Parameter> {
         let shape = |leaf: &Leaf| SmallVec::from_slice(self.tape.layouts.shape(leaf.layout));
-        leaves.into_iter().map(|leaf| Parameter { shape: shape(leaf), dtype: leaf.dtype }).collect()
+        let of = |leaf: &Leaf| Parameter { shape: shape(leaf), dtype: leaf.dtype, is_table: leaf.is_table };
+        leaves.into_iter().map(of).collect()
     }
 }

@@ -8,6 +8,7 @@
 use super::{Builder, Effect, Flow, Wire, grappler};
 use crate::Category;
 use crate::optimizers::{self, Parameter, StepConfig};
+use crate::parameters::is_table_of_keras;
 use memfit_graph::{Bytes, DType, Dims, elements};
 use std::collections::BTreeMap;
 
@@ -34,7 +35,9 @@ impl Builder<'_> {
         for (variable, gradient) in gradients {
             let of = self.flow.variables[*variable as usize].clone();
             let layer = self.residents[*variable as usize].layer;
-            let shapes = slots(&optimizer, &Parameter { shape: of.shape[..].into(), dtype: of.dtype });
+            let is_table = is_table_of_keras(&self.residents[*variable as usize].name);
+            let shapes =
+                slots(&optimizer, &Parameter { shape: of.shape[..].into(), dtype: of.dtype, is_table });
             let slot = |b: &mut Self, shape: &[u64]| {
                 b.variable(shape, of.dtype, false, Category::OptimizerState, &"optimizer slot".into(), layer)
             };
@@ -169,7 +172,7 @@ fn slots(optimizer: &str, parameter: &Parameter) -> Vec<Dims> {
             _ => like(1),
         },
         // Momentum alone for a matrix, Adam's slots for the others.
-        "muon" if shape.len() == 2 => like(1),
+        "muon" if shape.len() == 2 && !parameter.is_table => like(1),
         other => match optimizers::find(other) {
             Some(optimizer) => {
                 let states = optimizer.state(parameter, &StepConfig::default());
