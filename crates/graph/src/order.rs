@@ -15,6 +15,11 @@ pub fn sorted_by_key<T>(items: Vec<T>, key: impl FnMut(&T) -> u64) -> Vec<T> {
     permuted(items, order)
 }
 
+/// The same with the largest key first; equal ones stay in order.
+pub fn largest_first<T>(items: Vec<T>, mut key: impl FnMut(&T) -> u64) -> Vec<T> {
+    sorted_by_key(items, |item| u64::MAX - key(item))
+}
+
 /// The items in an order that names each at most once; those that it leaves out go.
 pub fn permuted<T>(items: Vec<T>, order: Vec<usize>) -> Vec<T> {
     let mut items: Vec<Option<T>> = items.into_iter().map(Some).collect();
@@ -43,5 +48,7 @@ mod tests {
     fn equal_keys_stay_in_order() {
         let words = vec!["bb", "a", "cc", "", "d"];
         assert_eq!(sorted_by_key(words, |w| w.len() as u64), ["", "a", "d", "bb", "cc"]);
+        let words = vec!["bb", "a", "cc", "", "d"];
+        assert_eq!(largest_first(words, |w| w.len() as u64), ["bb", "cc", "a", "d", ""]);
     }
 }

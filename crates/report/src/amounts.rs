@@ -5,7 +5,7 @@
 //! the largest remainders (the method of largest remainders, as seats are given out).
 
 use memfit_graph::Bytes;
-use memfit_graph::order::by_key;
+use memfit_graph::order::largest_first;
 
 /// The unit of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ fn apportion(parts: impl Iterator<Item = u64>, scale: u64, size: u128) -> Vec<u6
     let total = (exact.iter().sum::<u128>() + size / 2) / size;
     let mut rounded: Vec<u128> = exact.iter().map(|p| p / size).collect();
     let left = total.saturating_sub(rounded.iter().sum());
-    let by_remainder = by_key(exact.iter().map(|p| u64::MAX - narrow(p % size)));
+    let by_remainder = largest_first((0..exact.len()).collect(), |i: &usize| narrow(exact[*i] % size));
     for i in by_remainder.into_iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
         rounded[i] += 1;
     }

@@ -5,7 +5,7 @@ use crate::markdown::escape;
 use crate::words;
 use memfit_engine::diff::{Change, Diff, LayerChange};
 use memfit_graph::Bytes;
-use memfit_graph::order::sorted_by_key;
+use memfit_graph::order::largest_first;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -20,9 +20,7 @@ fn signed([old, new]: [Bytes; 2]) -> String {
 
 /// Layers, those that change the peak most first.
 fn sorted(diff: &Diff) -> Vec<&LayerChange> {
-    sorted_by_key(diff.layers.iter().collect(), |l: &&LayerChange| {
-        u64::MAX - l.at_peak[0].0.abs_diff(l.at_peak[1].0)
-    })
+    largest_first(diff.layers.iter().collect(), |l: &&LayerChange| l.at_peak[0].0.abs_diff(l.at_peak[1].0))
 }
 
 fn word(change: &Change) -> &'static str {

@@ -6,7 +6,7 @@
 //! one more group.
 
 use memfit_engine::{Breakdown, LayerRow};
-use memfit_graph::order::{by_key, sorted_by_key};
+use memfit_graph::order::largest_first;
 use memfit_graph::{Bytes, Dims};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +62,8 @@ pub fn fold(layers: &[LayerRow], depth: Depth, top: usize) -> Fold {
     if groups.len() <= top {
         return Fold { groups, other: None };
     }
-    let by_saved = by_key(groups.iter().map(|group| u64::MAX - group.saved.0));
-    let by_size = sorted_by_key(by_saved, |i| u64::MAX - groups[*i].at_peak.allocated().0);
+    let by_saved = largest_first((0..groups.len()).collect(), |i: &usize| groups[*i].saved.0);
+    let by_size = largest_first(by_saved, |i| groups[*i].at_peak.allocated().0);
     let shown: BTreeSet<usize> = by_size.into_iter().take(top).collect();
     let mut other = Group::default();
     let mut hidden = 0;
@@ -182,7 +182,7 @@ impl Group {
                 None => self.ops.push((op.clone(), *count)),
             }
         }
-        self.ops = sorted_by_key(std::mem::take(&mut self.ops), |(_, count)| u64::MAX - *count as u64);
+        self.ops = largest_first(std::mem::take(&mut self.ops), |(_, count)| *count as u64);
         if !other.output_shapes.is_empty() {
             self.output_shapes.clone_from(&other.output_shapes);
         }

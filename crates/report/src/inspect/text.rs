@@ -5,7 +5,7 @@ use crate::amounts::{counted, grouped};
 use crate::text::style::{HEAD, NOTE, WARN};
 use crate::text::table::{Column, Table, printable};
 use crate::text::{flow, list};
-use memfit_graph::order::sorted_by_key;
+use memfit_graph::order::largest_first;
 use memfit_graph::{DType, Role, Type};
 
 /// The whole inspection, at most `width` columns wide where names allow it.
@@ -76,7 +76,7 @@ fn describe(ty: &Type) -> (String, String) {
 
 fn operators(out: &mut String, i: &Inspection<'_>) {
     let unknown = i.unknown();
-    let histogram = sorted_by_key(i.histogram().into_iter().collect(), |(_, count)| u64::MAX - count);
+    let histogram = largest_first(i.histogram().into_iter().collect(), |(_, count)| *count);
     let mut table = Table::new(&[Column::text("", 12), Column::number(""), Column::text("", 10)]);
     for (name, count) in &histogram {
         let note = if unknown.contains(name) { "no rule: its outputs stay unknown" } else { "" };

@@ -6,7 +6,7 @@ use crate::amounts::{Unit, shares, tenths};
 use crate::words;
 use memfit_engine::{Estimate, Mode, Phase};
 use memfit_graph::Bytes;
-use memfit_graph::order::sorted_by_key;
+use memfit_graph::order::largest_first;
 use unicode_width::UnicodeWidthStr;
 
 const INDENT: &str = "      ";
@@ -64,7 +64,7 @@ fn headline(out: &mut String, e: &Estimate, width: usize) {
 fn breakdown(out: &mut String, e: &Estimate, width: usize) {
     let mut rows = e.breakdown.categories().to_vec();
     rows.retain(|(_, bytes)| *bytes > Bytes::ZERO);
-    let rows = sorted_by_key(rows, |(_, bytes)| u64::MAX - bytes.0);
+    let rows = largest_first(rows, |(_, bytes)| bytes.0);
     let parts: Vec<Bytes> = rows.iter().map(|(_, bytes)| *bytes).collect();
     let total: Bytes = parts.iter().copied().sum();
     let unit = Unit::of(total);
