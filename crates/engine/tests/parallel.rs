@@ -127,12 +127,9 @@ fn a_stage_has_its_layers_and_what_is_in_flight() {
     let (one, two) = (split("gpt", 1, 1, 2), split("gpt", 1, 2, 2));
     assert!(two.peak.allocated < one.peak.allocated, "{} {}", two.peak.allocated, one.peak.allocated);
     let state = |e: &Estimate| e.breakdown.optimizer.0;
-    assert!(
-        state(&two) < state(&one) * 3 / 4 && state(&two) > state(&one) / 4,
-        "{} {}",
-        state(&two),
-        state(&one)
-    );
+    // More than half of it is that of the matrix that embeds and gives the logits: both stages have it.
+    let share = state(&two) * 100 / state(&one);
+    assert!((75..85).contains(&share), "{} {}", state(&two), state(&one));
     assert!(two.assumptions.iter().any(|a| a.contains("2 pipeline stages")), "{:?}", two.assumptions);
     for e in [two, split("gpt", 2, 2, 1)] {
         is_balanced(&e);
