@@ -82,7 +82,10 @@ struct Known {
 
 /// Parts of a process that were made beside the one that was asked for: one that is, finds itself here.
 #[derive(Default)]
-pub(crate) struct Shelf(RefCell<Vec<(Plan, u64, Vec<Option<Timeline>>)>>);
+pub(crate) struct Shelf(RefCell<Vec<Made>>);
+
+/// Under a plan, at a size: the parts that nobody took yet.
+type Made = (Plan, u64, Vec<Option<Timeline>>);
 
 impl Shelf {
     fn take(&self, plan: &Plan, n: u64, part: usize) -> Option<Timeline> {

@@ -280,8 +280,8 @@ mod tests {
 
     #[test]
     fn a_matrix_that_two_stages_read_both_have() {
-        let mut t = Timeline::default();
-        t.layers = ["embed", "h.0", "h.1", "head"].map(Into::into).to_vec();
+        let layers = ["embed", "h.0", "h.1", "head"].map(Into::into).to_vec();
+        let mut t = Timeline { layers, ..Timeline::default() };
         for (layer, bytes) in [(0, 100), (1, 10), (2, 10)] {
             let label = t.label(format!("w{layer}"));
             for category in [Category::Parameter, Category::OptimizerState, Category::Gradient] {
