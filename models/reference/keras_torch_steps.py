@@ -160,6 +160,45 @@ def translation():
     return Model([x, y], layers.Dense(5, activation="softmax")(layers.Concatenate()([s, c])))
 
 
+def augmented():
+    x = Input((48, 48, 3))
+    h = layers.RandomZoom(0.2)(layers.RandomRotation(0.1)(layers.RandomFlip()(x)))
+    h = layers.Conv2D(4, 3, strides=2)(layers.RandomContrast(0.2)(layers.RandomHue(0.1)(h)))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling2D()(h)))
+
+
+def upsampled():
+    x = Input((16, 16, 8))
+    h = layers.UpSampling2D()(layers.Conv2D(8, 3, padding="same", activation="relu")(x))
+    h = layers.UpSampling2D(interpolation="bilinear")(layers.Conv2D(8, 3, padding="same", activation="relu")(h))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling2D()(layers.SpatialDropout2D(0.2)(h))))
+
+
+def masked():
+    x, y = Input((64,), dtype="int32"), Input((64, 48))
+    h = layers.Embedding(50, 48, mask_zero=True)(x)
+    a = layers.GlobalAveragePooling1D()(layers.Add()([h, layers.MultiHeadAttention(4, 12)(h, h)]))
+    b = layers.GlobalAveragePooling1D()(layers.UnitNormalization()(layers.Masking()(layers.Dense(48)(y))))
+    return Model([x, y], layers.Dense(5, activation="softmax")(layers.Concatenate()([a, b])))
+
+
+def grouped():
+    x = Input((64, 48))
+    h = layers.Maximum()([layers.MultiHeadAttention(4, 12)(x, x), layers.GroupQueryAttention(12, 4, 2)(x, x, use_causal_mask=True)])
+    h = layers.GaussianNoise(0.1)(layers.AlphaDropout(0.1)(layers.ActivityRegularization(l2=0.1)(h)))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.Flatten()(layers.GroupQueryAttention(12, 4, 2, dropout=0.1)(h, h))))
+
+
+def branches():
+    x = h = Input((24, 24, 8))
+    for _ in range(3):
+        parts = [layers.Conv2D(8, 1, activation="relu")(h)]
+        parts.append(layers.Conv2D(8, 3, padding="same", activation="relu")(layers.Conv2D(8, 1, activation="relu")(h)))
+        parts.append(layers.Conv2D(16, 1)(layers.MaxPooling2D(3, 1, padding="same")(h)))
+        h = layers.Concatenate()(parts)
+    return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling2D()(h)))
+
+
 OPTIMIZERS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "rmsprop", "sgd")
 STEPS = [(dense, optimizer, "float32") for optimizer in OPTIMIZERS]
 STEPS += [(dense, "adam", policy) for policy in ("mixed_float16", "mixed_bfloat16")]
@@ -170,6 +209,8 @@ STEPS += [(model, "adam", policy) for model in (bidirectional, time_distributed,
 STEPS += [(attention, "adam", policy) for policy in ("float32", "mixed_float16", "mixed_bfloat16")]
 STEPS += [(model, "sgd", policy) for model in (kernels, composed, rectified, dots, translation) for policy in ("float32", "mixed_float16")]
 STEPS.append((attentions, "sgd", "float32"))
+STEPS += [(model, "sgd", policy) for model in (branches, grouped, masked, upsampled) for policy in ("float32", "mixed_float16")]
+STEPS.append((augmented, "sgd", "float32"))
 
 
 def answer():
@@ -177,6 +218,8 @@ def answer():
     sys.modules["keras.src.backend.torch.rnn"]._is_cuda_cudnn_available = lambda: True
     keras.src.backend.torch.random.torch_seed_generator = lambda seed: None
     keras.src.backend.torch.core.convert_to_numpy = lambda tensor: 0.5  # Nadam asks for a product of its rates
+    # What a GPU since Ampere takes (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
+    torch.backends.cuda.can_use_flash_attention = lambda given, debug: given.query.dtype != torch.float32 and given.attn_mask is None
     asked = torch.ops.aten._local_scalar_dense.default
     op_implementations_dict[asked] = lambda mode, function, tensor: torch.ones((), dtype=tensor.dtype).item()
 
