@@ -52,6 +52,7 @@ impl GroupedQueryAttention {
             gate: self.use_gate,
             bias: self.use_bias,
             dropout: self.dropout,
+            turned: true,
         }
     }
 }

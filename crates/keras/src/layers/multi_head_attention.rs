@@ -109,6 +109,7 @@ impl MultiHeadAttention {
             gate: self.use_gate,
             bias: self.use_bias,
             dropout: self.dropout,
+            turned: false,
         }
     }
 

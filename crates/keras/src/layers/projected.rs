@@ -61,6 +61,8 @@ pub(super) struct Projected {
     pub(super) bias: bool,
     /// The share of scores that is dropped.
     pub(super) dropout: f64,
+    /// Whether the last projection's equation has the letter of the size before that of the heads.
+    pub(super) turned: bool,
 }
 
 impl Projected {
@@ -83,7 +85,16 @@ impl Projected {
         let options = Sdpa { causal: causal && mask.is_none(), composed: drops, mask, ..Sdpa::default() };
         let drops = drops && run.l.training;
         let Some(y) = run.attend([&q, &k, &v], &options, drops) else { return run.not_modelled() };
-        let y = run.project(&y, 3 * width, 2, self.bias);
+        let y = if self.turned {
+            // `torch.einsum` takes what it sums in the order of the letters: "bquh,uhm->bqm" turns heads and sizes around, in both.
+            let (y, kernel) = (y.permute(run.l, &[0, 1, 3, 2]), run.weight(3 * width));
+            let kernel = kernel.permute(run.l, &[1, 0, 2]);
+            let y = run.contract(&y, &kernel, 2);
+            let bias = self.bias.then(|| run.weight(3 * width + 1));
+            bias.map_or(y.clone(), |bias| run.add(&y, &bias))
+        } else {
+            run.project(&y, 3 * width, 2, self.bias)
+        };
         // Names of `call` hold what was projected, which the fused kernel may have been given a copy of, and the mask.
         let held: Vec<&Traced> = [&q, &k, &v].into_iter().chain(&options.mask).collect();
         let y = run.holding(&y, &held);
