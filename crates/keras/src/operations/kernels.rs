@@ -119,7 +119,12 @@ impl Operation {
             return run.allocate("Compare");
         }
         let shape = run.out_shape(0).to_vec();
-        let x = run.x(0);
+        let mut x = run.x(0);
+        // Operands come to one dtype first (`dtypes.result_type`): a constant of float32 makes half precision float32.
+        let promoted = Some(run.out_dtype(0)).filter(|d| d.is_float() && listed(BINARY, class).is_some());
+        if let Some(dtype) = promoted {
+            x = run.cast(x, dtype);
+        }
         let y = match class {
             _ if VIEWS.contains(&class) => run.view("Reshape", x, &shape),
             "Identity" | "Copy" | "ConvertToTensor" | "Conjugate" | "Real" => x,
@@ -127,6 +132,10 @@ impl Operation {
             "Cast" => {
                 let dtype = run.out_dtype(0);
                 run.cast(x, dtype)
+            }
+            "Gelu" => {
+                let approximate = self.flag(run.call, 1, &["approximate"]);
+                run.gelu(x, approximate)
             }
             "Softmax" => run.softmax(x),
             "LogSoftmax" => run.log_softmax(x),
@@ -221,6 +230,7 @@ impl Operation {
             _ => match (listed(BINARY, class), run.tensors()) {
                 (Some(name), 2) => {
                     let other = run.x(1);
+                    let other = promoted.map_or(other, |dtype| run.cast(other, dtype));
                     run.binary(name, x, other)
                 }
                 (Some(name @ ("AddV2" | "Sub")), 1) => run.shifted(name, x),
