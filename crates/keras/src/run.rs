@@ -6,7 +6,7 @@ use crate::layer::{Call, Configured, Keras};
 use crate::spatial::DataFormat;
 use crate::spec::Spec;
 use memfit_graph::kernels::{Effect, Made, Place, Source, TfLowering, Wire};
-use memfit_graph::{DType, Shape, elements};
+use memfit_graph::{DType, Graph, Shape, TensorId, TensorType, elements};
 use std::ops::{Deref, DerefMut};
 
 /// A layer call that writes its kernels: tensors of the call, then variables.
@@ -230,6 +230,57 @@ impl<'r, 'a> Run<'r, 'a> {
         }
         bound.sort_by_key(|(j, _)| *j);
         bound.into_iter().map(|(_, wire)| wire).collect()
+    }
+
+    /// Runs the layers of a graph, whose inputs are these tensors and whose variables are this layer's, in order. `None` where an output is
+    /// not made.
+    pub(crate) fn graph(&mut self, graph: &Graph, tensors: &[Wire]) -> Option<Vec<Wire>> {
+        let variables = graph.tensors.iter().filter(|t| t.variable.is_some()).count();
+        let mut next = (0..variables).map(|k| self.tensors + k);
+        let mut given: Vec<(Option<Source>, Option<Made>)> = Vec::with_capacity(graph.tensors.len());
+        for tensor in &graph.tensors {
+            let variable = tensor.variable.and_then(|_| next.next());
+            given.push(match variable {
+                Some(at) => (self.source(at), self.in_made(at).cloned()),
+                None => {
+                    let made = |ty: &TensorType| {
+                        Some(Made { shape: ty.shape.as_ref()?.upper()?, dtype: ty.dtype, place: Place::New })
+                    };
+                    (None, tensor.declared.as_tensor().and_then(made))
+                }
+            });
+        }
+        for (id, wire) in graph.inputs.iter().zip(tensors) {
+            given[id.index()] = (Some(Source::Wire(*wire)), Some(self.made(*wire).clone()));
+        }
+        for node in &graph.nodes {
+            let of = |ids: &[Option<TensorId>]| -> Vec<_> {
+                ids.iter().map(|id| id.map(|id| given[id.index()].clone())).collect()
+            };
+            let (sources, inputs): (Vec<_>, Vec<_>) =
+                of(&node.inputs).into_iter().map(|input| input.unwrap_or_default()).unzip();
+            let inputs: Option<Vec<Made>> = inputs.into_iter().collect();
+            let outputs: Vec<Option<Made>> =
+                of(&node.outputs).into_iter().map(|output| output?.1).collect();
+            let compute = self.compute;
+            let inputs = inputs?;
+            let mut nested = TfLowering::new(self.lowering, &sources, &inputs, &outputs, &[], compute);
+            node.op.tensorflow(&mut nested);
+            let (bound, modelled) = nested.into_parts();
+            if !modelled {
+                self.unmodelled();
+            }
+            for (j, wire) in bound {
+                if let Some(Some(id)) = node.outputs.get(j) {
+                    given[id.index()].0 = Some(Source::Wire(wire));
+                }
+            }
+        }
+        let wire = |id: &TensorId| match given[id.index()].0 {
+            Some(Source::Wire(wire)) => Some(wire),
+            _ => None,
+        };
+        graph.outputs.iter().map(wire).collect()
     }
 
     /// Says that output 0 is this.

@@ -9,8 +9,9 @@ use crate::model::Model;
 use crate::object::Object;
 use crate::options::Options;
 use crate::reader::{Reader, Shared, Source};
+use crate::run::Run;
 use crate::spec::Spec;
-use memfit_graph::{Graph, OpError, TensorId, Variable};
+use memfit_graph::{Graph, OpError, Shape, TensorId, Variable};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -74,5 +75,16 @@ impl Layer for Nested {
             Some(Spec::new(tensor.shape.clone()?, tensor.dtype))
         };
         Ok(graph.outputs.iter().filter_map(spec).collect())
+    }
+
+    fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        let tensors: Vec<_> = (0..run.tensors()).map(|i| run.x(i)).collect();
+        let specs: Vec<_> =
+            tensors.iter().map(|x| Spec::new(Shape::from(run.shape(*x)), run.dtype(*x))).collect();
+        let made = self.graph(run.call, &specs).ok().and_then(|graph| run.graph(&graph, &tensors));
+        match made {
+            Some(made) => made.into_iter().enumerate().for_each(|(j, y)| run.bind(j, y)),
+            None => run.not_modelled(),
+        }
     }
 }
