@@ -87,6 +87,15 @@ def time_distributed():
     return Model(x, layers.Dense(5, activation="softmax")(layers.LSTM(32)(h)))
 
 
+def wrapped_model():
+    frames = keras.Sequential([
+        Input((32, 32, 3)), layers.Conv2D(16, 3, padding="same", activation="relu"), layers.BatchNormalization(),
+        layers.MaxPooling2D(), layers.Conv2D(32, 3, activation="relu"), layers.GlobalAveragePooling2D(),
+    ])
+    x = Input((6, 32, 32, 3))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.LSTM(32)(layers.TimeDistributed(frames)(x))))
+
+
 def group_norm():
     h = x = Input((32, 32, 3))
     for _ in range(2):
@@ -209,7 +218,7 @@ STEPS += [(model, "adam", policy) for model in (bidirectional, time_distributed,
 STEPS += [(attention, "adam", policy) for policy in ("float32", "mixed_float16", "mixed_bfloat16")]
 STEPS += [(model, "sgd", policy) for model in (kernels, composed, rectified, dots, translation) for policy in ("float32", "mixed_float16")]
 STEPS.append((attentions, "sgd", "float32"))
-STEPS += [(model, "sgd", policy) for model in (branches, grouped, masked, upsampled) for policy in ("float32", "mixed_float16")]
+STEPS += [(model, "sgd", policy) for model in (branches, grouped, masked, upsampled, wrapped_model) for policy in ("float32", "mixed_float16")]
 STEPS.append((augmented, "sgd", "float32"))
 
 

@@ -25,6 +25,7 @@ mod import;
 mod layer;
 mod mask;
 mod model;
+mod nodes;
 mod object;
 mod reader;
 mod recorded;

@@ -260,8 +260,7 @@ impl<'r, 'a> Run<'r, 'a> {
             let (sources, inputs): (Vec<_>, Vec<_>) =
                 of(&node.inputs).into_iter().map(|input| input.unwrap_or_default()).unzip();
             let inputs: Option<Vec<Made>> = inputs.into_iter().collect();
-            let outputs: Vec<Option<Made>> =
-                of(&node.outputs).into_iter().map(|output| output?.1).collect();
+            let outputs: Vec<Option<Made>> = of(&node.outputs).into_iter().map(|output| output?.1).collect();
             let compute = self.compute;
             let inputs = inputs?;
             let mut nested = TfLowering::new(self.lowering, &sources, &inputs, &outputs, &[], compute);

@@ -4,6 +4,7 @@
 //! for a convolution another one in PyTorch's own channels-last layout, as its kernel is. What is not written here stays a bound.
 
 mod activations;
+mod nested;
 mod norms;
 mod recurrent;
 mod windows;

@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::reader::{Reader, Shared, Source};
 use crate::run::Run;
 use crate::spec::Spec;
+use crate::torch::Torch;
 use memfit_graph::{Graph, OpError, Shape, TensorId, Variable};
 use serde_json::Value;
 use std::sync::Arc;
@@ -75,6 +76,17 @@ impl Layer for Nested {
             Some(Spec::new(tensor.shape.clone()?, tensor.dtype))
         };
         Ok(graph.outputs.iter().filter_map(spec).collect())
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let tensors: Vec<_> = (0..run.tensors()).map(|i| run.x(i)).collect();
+        let dtype = run.dtype();
+        let specs: Vec<_> = tensors.iter().map(|x| Spec::new(Shape::from(&x.shape[..]), dtype)).collect();
+        let made = self.graph(run.call, &specs).ok().and_then(|graph| run.graph(&graph, &tensors));
+        match made.as_deref() {
+            Some([y]) => run.finish(y),
+            _ => run.not_modelled(),
+        }
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
