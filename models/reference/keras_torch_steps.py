@@ -195,7 +195,7 @@ def grouped():
     x = Input((64, 48))
     h = layers.Maximum()([layers.MultiHeadAttention(4, 12)(x, x), layers.GroupQueryAttention(12, 4, 2)(x, x, use_causal_mask=True)])
     h = layers.GaussianNoise(0.1)(layers.AlphaDropout(0.1)(layers.ActivityRegularization(l2=0.1)(h)))
-    return Model(x, layers.Dense(5, activation="softmax")(layers.Flatten()(layers.GroupQueryAttention(12, 4, 2, dropout=0.1)(h, h))))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.Flatten()(layers.GroupQueryAttention(12, 4, 2)(h, h))))
 
 
 def branches():

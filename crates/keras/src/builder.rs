@@ -186,6 +186,19 @@ impl<'o> Builder<'o> {
         flows
     }
 
+    /// Gives the nodes from `first` on that make masks the rank of what they are made of: Keras makes them with it.
+    pub(crate) fn masks_follow(&self, first: usize, ranks: &mut [usize]) {
+        let nodes = self.graph.nodes.get(first..).unwrap_or_default();
+        let made = |node: &memfit_graph::Node| node.outputs.first().copied().flatten();
+        let places: HashMap<TensorId, usize> =
+            nodes.iter().enumerate().filter_map(|(i, node)| Some((made(node)?, i))).collect();
+        for (of, mask) in &self.masks {
+            if let (Some(of), Some(mask)) = (places.get(of), places.get(mask)) {
+                ranks[*mask] = ranks[*of];
+            }
+        }
+    }
+
     /// Gives a call the masks that ride on its tensors, where the layer takes them and the caller gave none.
     fn give_masks(&mut self, facts: &Facts, request: &mut Request<'_>) {
         for (name, tensor) in mask::taken(&facts.class, &request.arguments) {

@@ -1,5 +1,7 @@
 //! Functional models: layers that call each other.
 
+mod order;
+
 use crate::Recorded;
 use crate::builder::{Builder, Flow, Request};
 use crate::model::{Item, Model};
@@ -127,7 +129,7 @@ impl Functional {
         self.inputs.len()
     }
 
-    /// Calls every layer on `inputs`, in an order in which each comes after what it reads.
+    /// Calls every layer on `inputs`. Variables are made in the file's order, nodes stand in Keras' own.
     pub(crate) fn run(&mut self, builder: &mut Builder<'_>, path: &str, inputs: &[Flow]) -> Vec<Flow> {
         let mut made: HashMap<Reference, Flow> = HashMap::new();
         for (reference, flow) in self.inputs.iter().zip(inputs) {
@@ -137,6 +139,8 @@ impl Functional {
         let mut readers: HashMap<(usize, usize), Vec<(usize, usize)>> = HashMap::new();
         let mut waiting: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut ready = BTreeSet::new();
+        let (ranks, first) = (self.ranks(), builder.graph.nodes.len());
+        let mut ranked = Vec::new();
         for (layer, entry) in self.entries.iter().enumerate() {
             for (node, call) in entry.calls.iter().enumerate() {
                 let sources: BTreeSet<(usize, usize)> = call
@@ -178,6 +182,8 @@ impl Functional {
                 };
                 entry.item.call(builder, request)
             };
+            let rank = ranks.get(&(layer, node)).copied().unwrap_or(usize::MAX);
+            ranked.resize(builder.graph.nodes.len() - first, rank);
             for (tensor, flow) in outputs.into_iter().enumerate() {
                 made.insert(Reference { layer, node, tensor }, flow);
             }
@@ -191,6 +197,8 @@ impl Functional {
                 }
             }
         }
+        builder.masks_follow(first, &mut ranked);
+        order::sort(&mut builder.graph, first, &ranked);
         if let Some((layer, _)) = waiting.keys().next() {
             let name = join(path, &self.entries[*layer].name);
             builder.problem(

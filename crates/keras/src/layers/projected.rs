@@ -84,6 +84,10 @@ impl Projected {
         let [k, v] = [k, v].map(|x| self.repeated(run, &x));
         let options = Sdpa { causal: causal && mask.is_none(), composed: drops, mask, ..Sdpa::default() };
         let drops = drops && run.l.training;
+        if drops && self.turned {
+            // What heads that several read hold between dropout and the product is not known.
+            return run.not_modelled();
+        }
         let Some(y) = run.attend([&q, &k, &v], &options, drops) else { return run.not_modelled() };
         let y = if self.turned {
             // `torch.einsum` takes what it sums in the order of the letters: "bquh,uhm->bqm" turns heads and sizes around, in both.

@@ -7,7 +7,7 @@ use super::{Operation, indexing, reshaping};
 use crate::activation::Activation;
 use crate::torch::Torch;
 use memfit_graph::ops::Traced;
-use memfit_graph::{Call, Grad, OutDtype, Place, Saved};
+use memfit_graph::{Call, DType, Grad, OutDtype, Place, Saved};
 
 /// Functions of one tensor that keep their result. Activations beside.
 const KEEP_OUTPUT: &[&str] = &["Exp", "Reciprocal", "Rsqrt", "Sqrt"];
@@ -26,6 +26,10 @@ impl Operation {
             let parts: Vec<_> = (0..tensors).map(|i| run.x(i)).collect();
             let y = run.cat(&parts, shape);
             return run.finish(&y);
+        }
+        if tensors > 0 && run.l.out_dtype(0) == DType::Bool {
+            let call = Call::new("compare").output(shape, OutDtype::Is(DType::Bool), Place::New);
+            return run.l.finish(call);
         }
         if tensors == 0 || tensors > 2 {
             return run.not_modelled();
