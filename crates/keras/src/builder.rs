@@ -192,9 +192,11 @@ impl<'o> Builder<'o> {
         let made = |node: &memfit_graph::Node| node.outputs.first().copied().flatten();
         let places: HashMap<TensorId, usize> =
             nodes.iter().enumerate().filter_map(|(i, node)| Some((made(node)?, i))).collect();
-        for (of, mask) in &self.masks {
-            if let (Some(of), Some(mask)) = (places.get(of), places.get(mask)) {
-                ranks[*mask] = ranks[*of];
+        for (i, node) in nodes.iter().enumerate() {
+            let of = node.inputs.first().copied().flatten();
+            let of = of.filter(|of| self.masks.get(of).copied() == made(node));
+            if let Some(at) = of.and_then(|of| places.get(&of)) {
+                ranks[i] = ranks[*at];
             }
         }
     }
