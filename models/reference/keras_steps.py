@@ -106,7 +106,50 @@ def wrapped_model():
     return Model(video, layers.Dense(4)(layers.GlobalAveragePooling1D()(layers.TimeDistributed(frames)(video))))
 
 
-MODELS = [group_norm, time_distributed, two_heads, siamese, attentions, corrected, between_layers, patches, positions, wrapped_model]
+def over_axes():
+    image = Input((2, 160, 16))
+    x = layers.MultiHeadAttention(2, 8, attention_axes=(2,))(image, image)
+    return Model(image, layers.Dense(4)(layers.GlobalAveragePooling2D()(x)))
+
+
+def over_two_axes():
+    image = Input((6, 32, 32))
+    x = layers.MultiHeadAttention(2, 16)(image, image)
+    return Model(image, layers.Dense(4)(layers.GlobalAveragePooling2D()(x)))
+
+
+def concat_scores():
+    query, value = Input((40, 32)), Input((50, 32))
+    x = layers.Attention(score_mode="concat", use_scale=True)([layers.Dense(32)(query), layers.Dense(32)(value)])
+    return Model([query, value], layers.Dense(3)(layers.GlobalAveragePooling1D()(x)))
+
+
+def adaptive():
+    image = Input((32, 32, 8))
+    x = layers.AdaptiveMaxPooling2D((9, 11))(layers.Conv2D(16, 3)(image))
+    x = layers.AdaptiveAveragePooling2D((5, 7))(layers.Conv2D(16, 3, padding="same")(x))
+    return Model(image, layers.Dense(4)(layers.Flatten()(x)))
+
+
+def shrunk():
+    x = image = Input((32, 32, 8))
+    for name in ("soft_shrink", "sparse_sigmoid"):
+        x = layers.Activation(name)(layers.Conv2D(16, 3)(x))
+    return Model(image, layers.Dense(4)(layers.GlobalAveragePooling2D()(layers.Conv2D(16, 3)(x))))
+
+
+def chosen():
+    image = Input((32, 32, 8))
+    x = layers.LayerNormalization(rms_scaling=True)(layers.Conv2D(16, 3)(image))
+    x = layers.Conv2D(16, 3)(layers.AlphaDropout(0.3)(x))
+    x = layers.Softmax(axis=[1, 2])(x)
+    x = layers.Conv2D(16, 3)(ops.where(x > 0.1, x, 0.5))
+    x = layers.Conv2D(8, 3)(ops.take(x, [0, 1, 3, 5, 7], axis=2))
+    return Model(image, layers.Dense(4)(layers.GlobalAveragePooling2D()(x)))
+
+
+MODELS = [group_norm, time_distributed, two_heads, siamese, attentions, corrected, between_layers, patches, positions,
+          wrapped_model, over_axes, over_two_axes, concat_scores, adaptive, shrunk, chosen]
 STEPS = [("float32", "sgd"), ("mixed_float16", "sgd")]
 # Here TensorFlow itself has several peaks, by session: 6.37, 6.39, 7.23 or 7.28 MB.
 SPREAD = [(between_layers, "mixed_float16")]

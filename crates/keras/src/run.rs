@@ -94,9 +94,24 @@ impl<'r, 'a> Run<'r, 'a> {
                 let tanh = flow.unary("Tanh", x);
                 flow.binary("Sub", x, tanh)
             }
-            Activation::HardShrink | Activation::SoftShrink | Activation::Threshold => {
+            Activation::HardShrink | Activation::Threshold => {
                 let mask = flow.test("Greater", x);
                 flow.select(mask, x)
+            }
+            // where(x > t, x - t, where(x < -t, x + t, 0))
+            Activation::SoftShrink => {
+                let (above, less) = (flow.test("Greater", x), flow.shifted("Sub", x));
+                let (below, more) = (flow.test("Less", x), flow.shifted("AddV2", x));
+                let rest = flow.select(below, more);
+                flow.choose(above, less, rest)
+            }
+            // where(x <= -1, 0, where(x >= 1, 1, 0.5 * (x + 1)))
+            Activation::SparseSigmoid => {
+                let (below, above) = (flow.test("LessEqual", x), flow.test("GreaterEqual", x));
+                let shifted = flow.shifted("AddV2", x);
+                let half = flow.scaled("Mul", shifted);
+                let rest = flow.select(above, half);
+                flow.select(below, rest)
             }
             Activation::Squareplus => {
                 let square = flow.unary("Square", x);
@@ -113,7 +128,7 @@ impl<'r, 'a> Run<'r, 'a> {
                 let gate = flow.unary("Sigmoid", gate);
                 flow.binary("Mul", value, gate)
             }
-            Activation::Sparsemax | Activation::SparsePlus | Activation::SparseSigmoid => {
+            Activation::Sparsemax | Activation::SparsePlus => {
                 let mask = flow.test("Greater", x);
                 let clipped = flow.clipped(x);
                 flow.select(mask, clipped)

@@ -47,6 +47,8 @@ const UNARY: &[(&str, Rule)] = &[
     ("Log1p", Rule::Times(&["AddV2", "Reciprocal"])),
     ("Neg", Rule::Alone("Neg")),
     ("Pow", Rule::Times(&["Pow", "Mul"])),
+    // Of a scalar by a tensor.
+    ("RealDiv", Rule::Times(&["RealDiv", "RealDiv"])),
     ("Reciprocal", Rule::Output("ReciprocalGrad")),
     ("Relu", Rule::Output("ReluGrad")),
     ("Relu6", Rule::Output("Relu6Grad")),
@@ -57,7 +59,7 @@ const UNARY: &[(&str, Rule)] = &[
     ("Sign", Rule::None),
     ("Sin", Rule::Times(&["Cos"])),
     ("Sinh", Rule::Times(&["Cosh"])),
-    ("Softplus", Rule::Input("SoftplusGrad")),
+    ("Softplus", Rule::Times(&["Sigmoid"])),
     ("Softsign", Rule::Input("SoftsignGrad")),
     ("Sqrt", Rule::Output("SqrtGrad")),
     ("Square", Rule::Times(&["Mul"])),
@@ -75,8 +77,8 @@ fn unary_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wir
         Rule::Times(names) => {
             let start = flow.kernels.len();
             let factor = names.iter().try_fold(x, |at, name| flow.like(name, &[at], None));
-            // Abs and Pow are the ones that do not wait for the gradient.
-            if !matches!(kernel.name, "Abs" | "Pow") && start < flow.kernels.len() {
+            // These are the ones that do not wait for the gradient.
+            if !matches!(kernel.name, "Abs" | "Pow" | "RealDiv" | "Softplus") && start < flow.kernels.len() {
                 flow.kernels[start].after.push(dy.kernel);
             }
             factor.map(|factor| flow.binary("Mul", dy, factor))

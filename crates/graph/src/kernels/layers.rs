@@ -83,7 +83,32 @@ impl Flow {
     pub fn rms_norm(&mut self, x: Wire, rows: &[u64], scale: Option<Wire>) -> Wire {
         let square = self.unary("Square", x);
         let mean = self.reduce("Mean", square, rows);
-        let shifted = self.shifted("AddV2", mean);
+        self.divided_by_root(x, mean, scale)
+    }
+
+    /// `tf.math.reduce_variance`, over the axes that are one in `rows`.
+    pub fn variance(&mut self, x: Wire, rows: &[u64], shape: &[u64]) -> Wire {
+        let mean = self.reduce("Mean", x, rows);
+        let difference = self.binary("Sub", x, mean);
+        let square = self.unary("Square", difference);
+        self.reduce("Mean", square, shape)
+    }
+
+    /// `tf.reduce_logsumexp`, over the axes that are one in `rows`.
+    pub fn log_sum_exp(&mut self, x: Wire, rows: &[u64], shape: &[u64]) -> Wire {
+        let most = self.reduce("Max", x, rows);
+        let most = self.stop(most);
+        let difference = self.binary("Sub", x, most);
+        let exponent = self.unary("Exp", difference);
+        let sum = self.reduce("Sum", exponent, shape);
+        let log = self.unary("Log", sum);
+        let most = self.view("Reshape", most, shape);
+        self.binary("AddV2", log, most)
+    }
+
+    /// `x * rsqrt(y + eps) * scale`.
+    pub fn divided_by_root(&mut self, x: Wire, y: Wire, scale: Option<Wire>) -> Wire {
+        let shifted = self.shifted("AddV2", y);
         let inverse = self.unary("Rsqrt", shifted);
         let y = self.binary("Mul", x, inverse);
         match scale {
@@ -126,13 +151,12 @@ impl Flow {
             "leaky_relu" => self.unary("LeakyRelu", x),
             "elu" => self.unary("Elu", x),
             "selu" => self.unary("Selu", x),
+            // max(x, 0) + expm1(min(x, 0))
             "celu" => {
-                let positive = self.unary("Relu", x);
-                let scaled = self.scaled("RealDiv", x);
-                let exp = self.unary("Expm1", scaled);
-                let negative = self.scaled("Mul", exp);
-                let low = self.clipped(negative);
-                self.binary("AddV2", positive, low)
+                let positive = self.clip_side("Maximum", x);
+                let low = self.clip_side("Minimum", x);
+                let negative = self.unary("Expm1", low);
+                self.binary("AddV2", positive, negative)
             }
             "sigmoid" => self.unary("Sigmoid", x),
             "log_sigmoid" => {

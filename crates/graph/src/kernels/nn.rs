@@ -91,21 +91,25 @@ fn fused_loss_gradient(flow: &mut Flow, _: &Kernel, y: Wire, grads: &[Option<Wir
     vec![Some(flow.binary("Mul", made, expanded)), None]
 }
 
-/// Reads x, scale and the three reserve outputs; makes the gradients of x, scale and offset.
+/// Reads x, scale and the three reserve outputs, or the statistics that it was given; makes the gradients of x, scale and offset
+/// (nn_grad.py, `_BaseFusedBatchNormGrad`).
 fn batch_norm_gradient(
     flow: &mut Flow,
     kernel: &Kernel,
     y: Wire,
     grads: &[Option<Wire>],
 ) -> Vec<Option<Wire>> {
-    let (Some(dy), [x, scale, ..]) = (incoming(grads), &kernel.inputs[..]) else { return Vec::new() };
+    let (Some(dy), [x, scale, _, given @ ..]) = (incoming(grads), &kernel.inputs[..]) else {
+        return Vec::new();
+    };
     let (shape, channels) = (flow.shape(*x).to_vec(), flow.shape(*scale).to_vec());
     let dtype = flow.dtype(*x);
-    let statistics: Vec<Wire> = (3..6).map(|i| flow.output(y, i)).collect();
-    let inputs = [&[dy, *x, *scale], &statistics[..]].concat();
+    let reserved: Vec<Wire> = (3..6).map(|i| flow.output(y, i)).collect();
+    let statistics = if given.is_empty() { &reserved } else { given };
+    let inputs = [&[dy, *x, *scale], statistics].concat();
     let made = vec![new(&shape, dtype), new(&channels, DType::Float32), new(&channels, DType::Float32)];
     let dx = flow.push("FusedBatchNormGradV3", &inputs, made, None);
-    vec![Some(dx), Some(flow.output(dx, 1)), Some(flow.output(dx, 2))]
+    vec![Some(dx), Some(flow.output(dx, 1)), Some(flow.output(dx, 2)), None, None]
 }
 
 /// One gradient for each input, in a new buffer, that reads all inputs, the output and its gradient: a bound for kernels
@@ -170,8 +174,8 @@ impl Flow {
         self.push(name, &inputs, vec![new(rows, dtype), gradient], Some(fused_loss_gradient))
     }
 
-    /// `FusedBatchNormV3` in training: y, batch mean and variance, three reserve outputs.
-    pub fn fused_batch_norm(&mut self, x: Wire, scale: Wire, offset: Wire) -> Wire {
+    /// `FusedBatchNormV3`, in training or with the statistics that are given: y, mean and variance, three reserve outputs.
+    pub fn fused_batch_norm(&mut self, x: Wire, scale: Wire, offset: Wire, given: &[Wire]) -> Wire {
         let (shape, channels) = (self.shape(x).to_vec(), self.shape(scale).to_vec());
         let statistics = || new(&channels, DType::Float32);
         let made = vec![
@@ -182,7 +186,7 @@ impl Flow {
             statistics(),
             new(&[0], DType::Float32),
         ];
-        self.push("FusedBatchNormV3", &[x, scale, offset], made, Some(batch_norm_gradient))
+        self.push("FusedBatchNormV3", &[&[x, scale, offset], given].concat(), made, Some(batch_norm_gradient))
     }
 
     /// `tf.nn.experimental.stateless_dropout`: uniform numbers, a boolean mask, a product with a scalar, a selection. The mask
@@ -193,5 +197,55 @@ impl Flow {
         let mask = self.test("GreaterEqual", uniform);
         let scaled = self.scaled("Mul", x);
         self.select(mask, scaled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernels that the gradient of the last kernel adds, with what the first of them reads.
+    fn gradient_of(flow: &mut Flow, y: Wire) -> (Vec<&'static str>, Vec<Wire>) {
+        let kernel = flow.kernel(y).clone();
+        let (shape, start) = (flow.shape(y).to_vec(), flow.kernels.len());
+        let dy = flow.make("Incoming", &[], &shape, DType::Float32, None);
+        kernel.gradient.unwrap()(flow, &kernel, y, &[Some(dy)]);
+        let made = &flow.kernels[start + 1..];
+        (made.iter().map(|k| k.name).collect(), made[0].inputs.clone())
+    }
+
+    #[test]
+    fn a_frozen_norm_reads_its_input_and_the_statistics_it_was_given() {
+        let mut flow = Flow::default();
+        let x = flow.make("X", &[], &[8, 4, 4, 16], DType::Float32, None);
+        let [scale, offset, mean, variance] =
+            [0; 4].map(|_| flow.make("Vector", &[], &[16], DType::Float32, None));
+        let y = flow.fused_batch_norm(x, scale, offset, &[mean, variance]);
+        let (names, reads) = gradient_of(&mut flow, y);
+        assert_eq!(names, ["FusedBatchNormGradV3"]);
+        assert_eq!(reads[1..], [x, scale, mean, variance]);
+        let y = flow.fused_batch_norm(x, scale, offset, &[]);
+        let (_, reads) = gradient_of(&mut flow, y);
+        assert_eq!(reads[3..], [3, 4, 5].map(|i| flow.output(y, i)));
+    }
+
+    #[test]
+    fn rows_along_another_axis_are_turned_and_turned_back() {
+        let mut flow = Flow::default();
+        let x = flow.make("X", &[], &[8, 6, 16], DType::Float32, None);
+        let y = flow.gathered(x, &[8, 3, 16]);
+        assert_eq!(gradient_of(&mut flow, y).0, ["Transpose", "UnsortedSegmentSum", "Transpose"]);
+    }
+
+    #[test]
+    fn the_slope_of_softplus_does_not_wait_for_the_gradient() {
+        for (name, waits) in [("Softplus", false), ("RealDiv", false), ("Log", true)] {
+            let mut flow = Flow::default();
+            let x = flow.make("X", &[], &[8], DType::Float32, None);
+            let y = flow.unary(name, x);
+            let (_, reads) = gradient_of(&mut flow, y);
+            assert_eq!(reads, [x], "{name}");
+            assert_eq!(!flow.kernels[3].after.is_empty(), waits, "{name}");
+        }
     }
 }

@@ -48,6 +48,15 @@ fn copy_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire
     first(flow.make(name, &[dy], &shape, dtype, None))
 }
 
+/// Rows along another axis than the first are summed in front of it: `_GatherV2Grad` turns them there and the sum back.
+fn gather_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let (Some(dy), Some(x)) = (incoming(grads), kernel.inputs.first().copied()) else { return vec![None] };
+    let (from, to, dtype) = (flow.shape(dy).to_vec(), flow.shape(x).to_vec(), flow.dtype(x));
+    let turned = flow.make("Transpose", &[dy], &from, dtype, None);
+    let sum = flow.make("UnsortedSegmentSum", &[turned], &to, dtype, None);
+    first(flow.make("Transpose", &[sum], &to, dtype, None))
+}
+
 fn concat_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
     let Some(dy) = incoming(grads) else { return vec![None; kernel.inputs.len()] };
     let part = |x: &Wire| {
@@ -126,6 +135,12 @@ impl Flow {
     pub fn moved(&mut self, name: &'static str, x: Wire, shape: &[u64]) -> Wire {
         let dtype = self.dtype(x);
         self.make(name, &[x], shape, dtype, Some(copy_gradient))
+    }
+
+    /// Elements by their numbers along another axis than the first.
+    pub fn gathered(&mut self, x: Wire, shape: &[u64]) -> Wire {
+        let dtype = self.dtype(x);
+        self.make("GatherV2", &[x], shape, dtype, Some(gather_gradient))
     }
 
     /// A transpose that grappler folds into the product that reads it (arithmetic_optimizer.cc, `FoldTransposeIntoMatMul`); its

@@ -11,6 +11,7 @@ use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
 use memfit_graph::OpError;
+use memfit_graph::kernels::Wire;
 use memfit_graph::ops::Traced;
 use serde::Deserialize;
 
@@ -161,15 +162,28 @@ impl Layer for Attention {
                 let (batch, rows) = (run.shape(q)[..1].to_vec(), run.shape(q).get(1).copied().unwrap_or(1));
                 let q = run.view("Reshape", q, &[&batch[..], &[rows, 1, width]].concat());
                 let k = run.view("Reshape", k, &[&batch[..], &[1, keys, width]].concat());
-                let sum = run.binary("AddV2", q, k);
-                let tanh = run.unary("Tanh", sum);
-                let weighted = if run.weights() > 0 {
-                    let scale = run.weight(0);
-                    run.binary("Mul", tanh, scale)
-                } else {
-                    tanh
+                let mut sum = run.binary("AddV2", q, k);
+                let is_concat = self.score == Score::Concat;
+                // The weight of the scores comes after the scale.
+                let scale = (run.weights() > usize::from(is_concat)).then(|| run.weight(0));
+                let scaled = |run: &mut Run<'_, '_>, x: Wire| match scale {
+                    Some(scale) => run.binary("Mul", scale, x),
+                    None => x,
                 };
-                run.reduce("Sum", weighted, &scores)
+                if is_concat {
+                    sum = scaled(run, sum);
+                }
+                let mut tanh = run.unary("Tanh", sum);
+                if !is_concat {
+                    tanh = scaled(run, tanh);
+                }
+                let sum = run.reduce("Sum", tanh, &scores);
+                if !is_concat {
+                    sum
+                } else {
+                    let weight = run.weight(usize::from(scale.is_some()));
+                    run.binary("Mul", weight, sum)
+                }
             }
         };
         if self.score == Score::Dot && run.weights() > 0 {

@@ -2,7 +2,8 @@
 //!
 //! keras/src/layers/normalization/batch_normalization.py: gamma and beta where `scale` and `center` say so, and two statistics that are
 //! not trained. A frozen layer normalizes with the statistics and does not change them. Keras 3 computes in float32 and in
-//! pieces; Keras 2 runs `FusedBatchNormV3` on rank 4 over the channels.
+//! pieces. Keras 2 (tf-keras 2.21, `build` and `_fused_batch_norm`) runs `FusedBatchNormV3` over the one axis of the channels in
+//! ranks 4 and 5, frozen or not: what is not scaled or centred gets a constant.
 
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
@@ -10,7 +11,8 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
-use memfit_graph::{Dim, OpError};
+use memfit_graph::kernels::Wire;
+use memfit_graph::{DType, Dim, OpError};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -35,6 +37,9 @@ pub struct BatchNormalization {
     /// Splits of the batch that are normalized apart (Keras 2).
     #[serde(default)]
     pub virtual_batch_size: Value,
+    /// Whether statistics are those of all replicas (Keras 2).
+    #[serde(default)]
+    pub synchronized: bool,
 }
 
 /// How it is found.
@@ -46,10 +51,22 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
         "SyncBatchNormalization",
     ],
     keras: &[2, 3],
-    build: |s| boxed(s.read::<BatchNormalization>()?),
+    build: |s| {
+        let read: BatchNormalization = s.read()?;
+        let synchronized = read.synchronized || s.class() == "SyncBatchNormalization";
+        boxed(BatchNormalization { synchronized, ..read })
+    },
 }];
 
 impl BatchNormalization {
+    /// Whether Keras 2 runs its kernel on a tensor of this rank.
+    fn is_fused(&self, rank: usize) -> bool {
+        let over_channels =
+            matches!(&self.axis[..], [axis] if *axis == 1 || super::position(rank, *axis) + 1 == rank);
+        let is_plain = !self.synchronized && !self.renorm && self.virtual_batch_size.is_null();
+        self.fused != Some(false) && is_plain && over_channels && matches!(rank, 4 | 5)
+    }
+
     fn shape(&self, x: &Spec) -> Result<Vec<u64>, OpError> {
         let at = |axis: &i64| Ok::<Dim, OpError>(x.dims()[x.axis(*axis)?].clone());
         match &self.axis[..] {
@@ -136,11 +153,13 @@ impl Layer for BatchNormalization {
         let scale = next(run, self.scale);
         let offset = next(run, self.center);
         let training = run.trains();
-        if let (false, 4, true, Some(scale), Some(offset)) =
-            (run.is_keras3(), shape.len(), training && self.fused != Some(false), scale, offset)
-        {
+        if !run.is_keras3() && self.is_fused(shape.len()) {
+            let channels: Vec<u64> = per_channel.iter().copied().filter(|d| *d != 1).collect();
+            let [scale, offset] =
+                [scale, offset].map(|given| given.unwrap_or_else(|| run.constant(&channels, DType::Float32)));
+            let given: Vec<Wire> = (0..2).filter_map(|_| next(run, !training)).collect();
             let x = run.x(0);
-            let y = run.fused_batch_norm(x, scale, offset);
+            let y = run.fused_batch_norm(x, scale, offset, &given);
             return run.finish(y);
         }
         let x = run.x_f32(0);
@@ -165,5 +184,31 @@ impl Layer for BatchNormalization {
         let y = run.normalize(x, statistics, scale, offset);
         let y = run.to_compute(y);
         run.finish(y);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keras_2_has_one_kernel_over_the_channels_of_images_alone() {
+        let read = |config: Value| serde_json::from_value::<BatchNormalization>(config).unwrap();
+        for (config, rank, fused) in [
+            (json!({}), 4, true),
+            (json!({"scale": false, "center": false}), 4, true),
+            (json!({"axis": [4]}), 5, true),
+            (json!({"axis": 1}), 4, true),
+            (json!({}), 2, false),
+            (json!({"axis": 2}), 5, false),
+            (json!({"axis": [1, 3]}), 4, false),
+            (json!({"fused": false}), 4, false),
+            (json!({"renorm": true}), 4, false),
+            (json!({"synchronized": true}), 4, false),
+            (json!({"virtual_batch_size": 4}), 4, false),
+        ] {
+            assert_eq!(read(config.clone()).is_fused(rank), fused, "{config} {rank}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
 use memfit_graph::ops::Traced;
-use memfit_graph::{Call as Aten, Grad, OpError, OutDtype, Place};
+use memfit_graph::{Call as Aten, DType, Grad, OpError, OutDtype, Place};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -125,16 +125,14 @@ impl Layer for Dropout {
         }
         let shape = run.shape(x).to_vec();
         let dtype = run.dtype(x);
+        let given = self.noise_shape.as_array().map(Vec::as_slice).unwrap_or_default();
+        let noise: Vec<u64> = shape
+            .iter()
+            .enumerate()
+            .map(|(i, d)| given.get(i).and_then(Value::as_u64).unwrap_or(*d))
+            .collect();
         let y = match self.noise {
-            Noise::Mask => {
-                let given = self.noise_shape.as_array().map(Vec::as_slice).unwrap_or_default();
-                let noise: Vec<u64> = shape
-                    .iter()
-                    .enumerate()
-                    .map(|(i, d)| given.get(i).and_then(Value::as_u64).unwrap_or(*d))
-                    .collect();
-                run.dropout(x, &noise)
-            }
+            Noise::Mask => run.dropout(x, &noise),
             Noise::Spatial(_) => {
                 let channel = self.data_format.channel_axis(shape.len());
                 let ones = |(i, d): (usize, &u64)| if i == 0 || i == channel { *d } else { 1 };
@@ -142,8 +140,15 @@ impl Layer for Dropout {
                 run.dropout(x, &noise)
             }
             Noise::Alpha => {
-                let kept = run.dropout(x, &shape);
-                let scaled = run.scaled("Mul", kept);
+                // alpha_dropout.py: a * (x * kept + alpha * (1 - kept)) + b, of numbers in float32
+                let uniform = run.make("StatelessRandomUniformV2", &[], &noise, DType::Float32, None);
+                let kept = run.test("GreaterEqual", uniform);
+                let kept = run.cast(kept, dtype);
+                let rest = run.shifted("Sub", kept);
+                let rest = run.scaled("Mul", rest);
+                let product = run.binary("Mul", x, kept);
+                let sum = run.binary("AddV2", product, rest);
+                let scaled = run.scaled("Mul", sum);
                 run.shifted("AddV2", scaled)
             }
             Noise::GaussianFactor | Noise::GaussianSummand => {

@@ -53,6 +53,7 @@ impl GroupedQueryAttention {
             bias: self.use_bias,
             dropout: self.dropout,
             turned: true,
+            axes: None,
         }
     }
 }

@@ -103,7 +103,9 @@ impl Layer for LayerNormalization {
         let scale = next(run, self.scale || self.rms_scaling);
         let offset = next(run, self.center && !self.rms_scaling);
         let y = if self.rms_scaling {
-            run.rms_norm(x, &rows, scale)
+            // ops/nn.py, `_layer_normalization`: by the deviation, of what is not centred.
+            let variance = run.variance(x, &rows, &rows);
+            run.divided_by_root(x, variance, scale)
         } else {
             run.layer_norm(x, &rows, scale, offset)
         };

@@ -35,7 +35,7 @@ pub struct MultiHeadAttention {
     #[serde(default, deserialize_with = "shape")]
     pub output_shape: Option<Vec<u64>>,
     /// The axes that are attended over; all but the first and the last where it is not given.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "axes")]
     pub attention_axes: Option<Vec<i64>>,
     /// Whether the result is gated.
     #[serde(default)]
@@ -58,6 +58,10 @@ fn shape<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec
         Shape::Many(dims) => Some(dims).filter(|d| !d.is_empty()),
         Shape::None => None,
     })
+}
+
+fn axes<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<i64>>, D::Error> {
+    Ok(Some(super::axes(deserializer)?).filter(|axes| !axes.is_empty()))
 }
 
 /// How it is found.
@@ -110,6 +114,7 @@ impl MultiHeadAttention {
             bias: self.use_bias,
             dropout: self.dropout,
             turned: false,
+            axes: self.attention_axes.clone(),
         }
     }
 

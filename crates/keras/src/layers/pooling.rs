@@ -25,6 +25,16 @@ impl Pool {
     pub(crate) fn of(class: &str) -> Pool {
         if class.contains("Max") { Pool::Max } else { Pool::Average }
     }
+
+    /// TensorFlow's kernel over so many axes.
+    fn kernel(self, axes: usize) -> &'static str {
+        match (self, axes) {
+            (Pool::Max, 3) => "MaxPool3D",
+            (Pool::Max, _) => "MaxPool",
+            (Pool::Average, 3) => "AvgPool3D",
+            (Pool::Average, _) => "AvgPool",
+        }
+    }
 }
 
 /// A pool over a moving window.
@@ -165,13 +175,7 @@ impl Layer for Pooling {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape(0));
-        let name = match (self.pool, self.axes) {
-            (Pool::Max, 3) => "MaxPool3D",
-            (Pool::Max, _) => "MaxPool",
-            (Pool::Average, 3) => "AvgPool3D",
-            (Pool::Average, _) => "AvgPool",
-        };
-        let y = run.pool(name, x, shape);
+        let y = run.pool(self.pool.kernel(self.axes), x, shape);
         run.finish(y);
     }
 }
@@ -241,11 +245,30 @@ impl Layer for AdaptivePooling {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        // Each output cell is a reduction of a gathered window (backend/tensorflow/nn.py).
-        let (x, shape) = (run.x(0), run.out_shape(0));
-        let gathered = run.in_shape(0);
-        let windows = run.moved("GatherV2", x, gathered);
-        let y = run.reduce(if self.pool == Pool::Max { "Max" } else { "Mean" }, windows, shape);
+        // Axis after axis: windows of two sizes at each place, one after the other, and those of them that are cells
+        // (backend/tensorflow/nn.py, `_adaptive_average_pool2d`).
+        let (mut x, out) = (run.x(0), run.out_shape(0).to_vec());
+        let mut shape = run.shape(x).to_vec();
+        let first = self.data_format == DataFormat::ChannelsFirst;
+        if first {
+            shape[1..].rotate_left(1);
+            x = run.moved("Transpose", x, &shape);
+        }
+        for i in 1..=self.axes {
+            let size = out[i + usize::from(first)];
+            let places = |window: u64| (shape[i] + 1).saturating_sub(window);
+            let small = shape[i].div_ceil(size.max(1));
+            let places = [places(small), places(small + 1)];
+            let pools = places.map(|places| {
+                shape[i] = places;
+                run.pool(self.pool.kernel(self.axes), x, &shape)
+            });
+            shape[i] = places.iter().sum();
+            let both = run.concat(&pools, &shape);
+            shape[i] = size;
+            x = run.gathered(both, &shape);
+        }
+        let y = if first { run.moved("Transpose", x, &out) } else { x };
         run.finish(y);
     }
 }

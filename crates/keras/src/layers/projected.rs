@@ -6,6 +6,7 @@
 //! einsum transposes each operand before its product (backend/tensorflow/numpy.py, `einsum`). On the PyTorch backend
 //! `dot_product_attention` is the fused kernel.
 
+use super::softmax;
 use crate::run::Run;
 use crate::torch::{Torch, broadcast};
 use memfit_graph::DType;
@@ -63,6 +64,13 @@ pub(super) struct Projected {
     pub(super) dropout: f64,
     /// Whether the last projection's equation has the letter of the size before that of the heads.
     pub(super) turned: bool,
+    /// The axes that are attended over, where they are not all but the first and the last. The others count as the batch.
+    pub(super) axes: Option<Vec<i64>>,
+}
+
+/// A projection: what Keras' einsum has no pattern for is TensorFlow's.
+fn projected(run: &mut Run<'_, '_>, is_plain: bool, x: Wire, kernel: Wire, shape: &[u64]) -> Wire {
+    if is_plain { run.project(x, kernel, shape) } else { run.einsum(x, kernel, shape) }
 }
 
 impl Projected {
@@ -126,7 +134,7 @@ impl Projected {
             k += 1;
             let shape = run.shape(x).to_vec();
             let leading = shape.get(..shape.len().saturating_sub(1)).unwrap_or_default();
-            let y = run.project(x, kernel, &[leading, &[heads, dim]].concat());
+            let y = projected(run, shape.len() == 3, x, kernel, &[leading, &[heads, dim]].concat());
             if !self.bias {
                 return y;
             }
@@ -161,7 +169,8 @@ impl Projected {
         run.scope = "attention_output";
         let kernel = run.weight(k);
         let shape = run.out_shape(0);
-        let mut out = run.project(y, kernel, shape);
+        let is_plain = run.shape(y).len() == 4;
+        let mut out = projected(run, is_plain, y, kernel, shape);
         if self.bias {
             let bias = run.weight(k + 1);
             out = if run.shape(bias).len() == 1 {
@@ -193,10 +202,20 @@ impl Projected {
     /// Scores from Keras' own einsum, dropped out where the layer trains.
     fn composed(&self, run: &mut Run<'_, '_>, [q, k, v]: [Wire; 3]) -> Wire {
         let q = run.scaled("Mul", q);
+        let rank = run.shape(q).len() - 1;
+        let attended: Vec<usize> = match &self.axes {
+            Some(axes) => axes.iter().map(|axis| super::position(rank, *axis)).collect(),
+            None => (1..rank - 1).collect(),
+        };
+        let lengths = |run: &Run<'_, '_>, x: Wire| -> Vec<u64> {
+            attended.iter().filter_map(|axis| run.shape(x).get(*axis).copied()).collect()
+        };
+        let (along_rows, along_columns) = (lengths(run, q), lengths(run, k));
         // [batch, length, heads, size] -> [batch, heads, length, size]; more attended axes count as one.
         let parts = |run: &Run<'_, '_>, x: Wire| {
             let shape = run.shape(x);
-            let batch = shape.first().copied().unwrap_or(1);
+            let apart = |i: &usize| !attended.contains(i);
+            let batch: u64 = (0..rank - 1).filter(apart).filter_map(|i| shape.get(i)).product();
             let size = shape.last().copied().unwrap_or(1);
             let outer = batch.saturating_mul(self.heads[0]).saturating_mul(size);
             (batch, run.made(x).elements().checked_div(outer).unwrap_or(0), size)
@@ -204,16 +223,25 @@ impl Projected {
         let ((batch, rows, size), (_, columns, _), (_, _, width)) =
             (parts(run, q), parts(run, k), parts(run, v));
         let heads = self.heads[0];
-        let keys = run.moved("Transpose", k, &[batch, heads, columns, size]);
-        let queries = run.moved("Transpose", q, &[batch, heads, size, rows]);
-        let scores = run.matmul("BatchMatMulV2", keys, queries, &[batch, heads, columns, rows]);
-        let mut scores = run.moved("Transpose", scores, &[batch, heads, rows, columns]);
+        let is_plain = rank == 3;
+        let mut scores = if is_plain {
+            let keys = run.moved("Transpose", k, &[batch, heads, columns, size]);
+            let queries = run.moved("Transpose", q, &[batch, heads, size, rows]);
+            let scores = run.matmul("BatchMatMulV2", keys, queries, &[batch, heads, columns, rows]);
+            run.moved("Transpose", scores, &[batch, heads, rows, columns])
+        } else {
+            run.einsum(k, q, &[batch, heads, rows, columns])
+        };
         let mask = mask(run, rows, columns);
         if let Some(mask) = mask {
             scores = run.select(mask, scores);
         }
         run.scope = "softmax";
-        let mut weights = run.softmax(scores);
+        // `Softmax` over each attended axis of the keys.
+        let each = run.view("Reshape", scores, &[&[batch, heads], &along_rows[..], &along_columns].concat());
+        let last: Vec<i64> = (1..=along_columns.len() as i64).map(|i| -i).collect();
+        let weights = softmax::over(run, each, &last);
+        let mut weights = run.view("Reshape", weights, &[batch, heads, rows, columns]);
         run.scope = "";
         if let Some(mask) = mask {
             // Rows without anything to attend to are zero.
@@ -226,6 +254,9 @@ impl Projected {
             run.scope = "dropout";
             weights = run.dropout(weights, &[batch, heads, rows, columns]);
             run.scope = "";
+        }
+        if !is_plain {
+            return run.einsum(weights, v, &[batch, rows, heads, width]);
         }
         let values = run.moved("Transpose", v, &[batch, heads, columns, width]);
         let y = run.matmul("BatchMatMulV2", weights, values, &[batch, heads, rows, width]);

@@ -9,6 +9,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
+use memfit_graph::kernels::Wire;
 use memfit_graph::{DType, OpError};
 use serde::Deserialize;
 
@@ -23,6 +24,18 @@ pub struct Softmax {
 /// How it is found.
 pub const SPECS: &[LayerSpec] =
     &[LayerSpec { classes: &["Softmax"], keras: &[2, 3], build: |s| boxed(s.read::<Softmax>()?) }];
+
+/// The softmax over these axes: over several it is `exp(x - logsumexp(x))`.
+pub(super) fn over(run: &mut Run<'_, '_>, x: Wire, axes: &[i64]) -> Wire {
+    if axes.len() < 2 {
+        return run.softmax(x);
+    }
+    let mut rows = run.shape(x).to_vec();
+    super::ones_at(&mut rows, axes);
+    let sum = run.log_sum_exp(x, &rows, &rows);
+    let difference = run.binary("Sub", x, sum);
+    run.unary("Exp", difference)
+}
 
 impl Layer for Softmax {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
@@ -52,19 +65,19 @@ impl Layer for Softmax {
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let mut x = run.x(0);
         let Some(mask) = run.argument(1, "mask") else {
-            let y = run.softmax(x);
+            let y = over(run, x, &self.axis);
             return run.finish(y);
         };
         if !run.is_keras3() {
             let mask = run.cast_mask(mask, x);
             x = run.binary("AddV2", x, mask);
-            let y = run.softmax(x);
+            let y = over(run, x, &self.axis);
             return run.finish(y);
         }
         let is_bool = run.dtype(mask) == DType::Bool;
         let mask = if is_bool { mask } else { run.test("Greater", mask) };
         x = run.select(mask, x);
-        let y = run.softmax(x);
+        let y = over(run, x, &self.axis);
         let y = run.select(mask, y);
         run.finish(y);
     }

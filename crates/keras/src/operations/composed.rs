@@ -30,12 +30,7 @@ impl Operation {
             // A variance of half precision computes in float32, a deviation does not (`var`, `std`).
             "Var" | "Std" => {
                 let rows = self.rows(run, x);
-                let variance = |flow: &mut Flow, x: Wire| {
-                    let mean = flow.reduce("Mean", x, &rows);
-                    let difference = flow.binary("Sub", x, mean);
-                    let square = flow.unary("Square", difference);
-                    flow.reduce("Mean", square, &shape)
-                };
+                let variance = |flow: &mut Flow, x: Wire| flow.variance(x, &rows, &shape);
                 if self.class == "Var" {
                     run.in_f32(x, variance)
                 } else {
@@ -63,14 +58,7 @@ impl Operation {
             }
             "Logsumexp" => {
                 let rows = self.rows(run, x);
-                let most = run.reduce("Max", x, &rows);
-                let most = run.stop(most);
-                let difference = run.binary("Sub", x, most);
-                let exponent = run.unary("Exp", difference);
-                let sum = run.reduce("Sum", exponent, &shape);
-                let log = run.unary("Log", sum);
-                let most = run.view("Reshape", most, &shape);
-                run.binary("AddV2", log, most)
+                run.log_sum_exp(x, &rows, &shape)
             }
             "Ptp" => {
                 let (most, least) = (run.reduce("Max", x, &shape), run.reduce("Min", x, &shape));

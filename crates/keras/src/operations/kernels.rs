@@ -210,6 +210,12 @@ impl Operation {
                 let (mask, a, b) = (run.raw(0), run.x(1), run.x(2));
                 run.choose(mask, a, b)
             }
+            // The other choice is a number.
+            "Where" if run.tensors() == 2 && run.call.arguments.tensor(0, "condition") == Some(0) => {
+                let (mask, x) = (run.raw(0), run.x(1));
+                run.select(mask, x)
+            }
+            "Take" if self.integer(run.call, 2, &["axis"]).unwrap_or(0) != 0 => run.gathered(x, &shape),
             "DotProductAttention" if run.tensors() >= 3 => {
                 // [batch, length, heads, size], each transposed before its product
                 let (key, value) = (run.x(1), run.x(2));
@@ -236,6 +242,9 @@ impl Operation {
                 (Some(name @ ("AddV2" | "Sub")), 1) => run.shifted(name, x),
                 (Some("Maximum" | "Minimum"), 1) => run.clip_side("Maximum", x),
                 (Some("Pow"), 1) => run.unary("Pow", x),
+                (Some("RealDiv"), 1) if run.call.arguments.tensor(0, "x1").is_none() => {
+                    run.unary("RealDiv", x)
+                }
                 (Some(name), 1) => run.scaled(name, x),
                 _ => {
                     if let Some(y) = self.composed(run, x) {
