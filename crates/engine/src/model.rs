@@ -249,7 +249,7 @@ impl Model {
         let Prepared { graph, structure, .. } = &*prepared;
         let inferred = infer(graph, binding)?;
         let batch = inferred.batch;
-        let Some(shared) = plan.parallel else {
+        let Some(shared) = plan.parallel.filter(|_| cfg!(feature = "parallel")) else {
             return Ok(Run { step: run(graph, structure, &inferred, plan)?, batch, whole: None });
         };
         let plan = Plan { accumulate: shared.micro_batches(plan.accumulate), ..plan.clone() };

@@ -55,7 +55,7 @@ impl Parallel {
     /// As many GPUs as are given, else as many as the splits ask for; none where that is one.
     ///
     /// # Errors
-    /// In words, where the splits do not share the GPUs.
+    /// In words, where the splits do not share the GPUs, or where several are left out of a build (feature `parallel`).
     pub fn of(
         gpus: Option<u32>,
         sharding: Sharding,
@@ -66,6 +66,9 @@ impl Parallel {
         let gpus = gpus.unwrap_or(splits);
         if splits == 0 || !gpus.is_multiple_of(splits) {
             return Err(format!("expected a multiple of {tensor} x {pipeline} GPUs, found {gpus}"));
+        }
+        if gpus > 1 && !cfg!(feature = "parallel") {
+            return Err("this build knows one GPU alone".into());
         }
         Ok((gpus > 1).then_some(Parallel { gpus, sharding, tensor, pipeline, deepspeed: None }))
     }
@@ -125,8 +128,7 @@ impl Parallel {
         let replicas = self.replicas();
         if replicas > 1 {
             said.push(format!("{replicas} replicas with different samples, each with this batch"));
-            let deepspeed = self.deepspeed.filter(|_| cfg!(feature = "deepspeed"));
-            said.extend(match (self.sharding, deepspeed) {
+            said.extend(match (self.sharding, self.deepspeed) {
                 (Sharding::Ddp, _) | (Sharding::Zero1, None) => None,
                 (_, Some(options)) => Some(options.to_string()),
                 (Sharding::Zero2, None) => Some(
@@ -138,7 +140,7 @@ impl Parallel {
                 }
             });
             let element = plan.precision.applied_to(DType::Float32).size_of(1).0;
-            let by_deepspeed = deepspeed.map(|options| (options, element));
+            let by_deepspeed = self.deepspeed.map(|options| (options, element));
             data::apply(timeline, self.sharding, u64::from(replicas), by_deepspeed);
         }
         Ok((here, said))
