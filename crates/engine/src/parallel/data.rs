@@ -45,7 +45,7 @@ pub(super) fn apply(
             storage.bytes = Bytes(storage.bytes.0.div_ceil(n));
         }
     }
-    match (sharding, by_deepspeed.filter(|_| cfg!(feature = "deepspeed"))) {
+    match (sharding, by_deepspeed) {
         // DDP reduces for ZeRO 1 too.
         (Sharding::Ddp, _) | (Sharding::Zero1, None) => buckets(timeline),
         (Sharding::Zero2, None) => shard_gradients(timeline, n, false),
