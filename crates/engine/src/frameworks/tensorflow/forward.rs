@@ -3,7 +3,7 @@
 use super::{Builder, Source};
 use crate::Mode;
 use memfit_graph::kernels::{Compute, Made, Place, TfLowering};
-use memfit_graph::{Node, TensorId, Value};
+use memfit_graph::{DType, Node, TensorId, Value};
 use smallvec::smallvec;
 use std::sync::Arc;
 
@@ -34,7 +34,9 @@ impl Builder<'_> {
             .collect();
         let row = &mut self.layer_ops[layer as usize];
         row.ran(op);
-        if let Some(Some(made)) = outputs.first() {
+        // A mask that rides along is no output of the layer.
+        let is_shown = |made: &Made| made.dtype != DType::Bool || row.output_shapes.is_empty();
+        if let Some(Some(made)) = outputs.first().filter(|made| made.as_ref().is_some_and(is_shown)) {
             row.output_shapes = smallvec![made.shape[..].into()];
         }
         let half = Some(self.plan.precision.model_dtype()).filter(|dtype| dtype.is_half());
