@@ -148,8 +148,17 @@ def chosen():
     return Model(image, layers.Dense(4)(layers.GlobalAveragePooling2D()(x)))
 
 
+def penalised():
+    both = keras.regularizers.L1L2(0.01, 0.01)
+    return keras.Sequential([
+        Input((32, 32, 3)), layers.Conv2D(64, 3, activation="relu", kernel_regularizer="l2"),
+        layers.BatchNormalization(gamma_regularizer=both),
+        layers.Conv2D(128, 3, activation="relu", kernel_regularizer=both, bias_regularizer="l1"), layers.GlobalAveragePooling2D(), layers.Dense(10),
+    ])
+
+
 MODELS = [group_norm, time_distributed, two_heads, siamese, attentions, corrected, between_layers, patches, positions,
-          wrapped_model, over_axes, over_two_axes, concat_scores, adaptive, shrunk, chosen]
+          wrapped_model, penalised, over_axes, over_two_axes, concat_scores, adaptive, shrunk, chosen]
 STEPS = [("float32", "sgd"), ("mixed_float16", "sgd")]
 # Here TensorFlow itself has several peaks, by session: 6.37, 6.39, 7.23 or 7.28 MB.
 SPREAD = [(between_layers, "mixed_float16")]
@@ -230,7 +239,7 @@ def step(make, policy, optimizer):
         with tf.GradientTape() as tape:
             told = model(x if len(x) > 1 else x[0], training=True)
             told = told if isinstance(told, (list, tuple)) else [told]
-            loss = sum(loss(a, b) for loss, a, b in zip(losses, y, told))
+            loss = sum([loss(a, b) for loss, a, b in zip(losses, y, told)] + model.losses)
         rule.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
         return loss
 

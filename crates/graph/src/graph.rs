@@ -49,6 +49,15 @@ pub enum Variable {
     State,
 }
 
+/// What a regularizer adds to the loss for a parameter: sums over its elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Penalty {
+    /// Of absolute values.
+    pub l1: bool,
+    /// Of squares.
+    pub l2: bool,
+}
+
 /// An edge of the graph.
 #[derive(Clone, Debug)]
 pub struct Tensor {
@@ -62,6 +71,8 @@ pub struct Tensor {
     pub value: Option<Arc<Value>>,
     /// What it is to training, where the format says so; else that follows from how it is used.
     pub variable: Option<Variable>,
+    /// What a parameter adds to the loss, where the format says so.
+    pub penalty: Penalty,
 }
 
 /// One operator with its edges.
@@ -109,7 +120,14 @@ impl Graph {
     /// Adds a tensor.
     pub fn add_tensor(&mut self, name: impl Into<Arc<str>>, declared: Type, role: Role) -> TensorId {
         let id = TensorId(u32::try_from(self.tensors.len()).unwrap_or(u32::MAX));
-        self.tensors.push(Tensor { name: name.into(), declared, role, value: None, variable: None });
+        self.tensors.push(Tensor {
+            name: name.into(),
+            declared,
+            role,
+            value: None,
+            variable: None,
+            penalty: Penalty::default(),
+        });
         id
     }
 

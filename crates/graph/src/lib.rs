@@ -39,7 +39,7 @@ pub use context::{Infer, Step};
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{OpError, Problem};
-pub use graph::{Graph, Node, NodeId, Role, Tensor, TensorId, Variable};
+pub use graph::{Graph, Node, NodeId, Penalty, Role, Tensor, TensorId, Variable};
 pub use infer::{Inferred, infer};
 pub use lowering::{Lowering, OutState, TensorState};
 pub use names::is_exporter_name;

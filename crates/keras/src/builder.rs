@@ -245,7 +245,7 @@ impl<'o> Builder<'o> {
         }
         if layer.weights.is_none() {
             match layer.configured.own_weights(&request.arguments, specs) {
-                Ok(weights) => layer.weights = Some(self.variables(request.path, weights)),
+                Ok(weights) => layer.weights = Some(self.variables(request.path, &facts, weights)),
                 Err(error) => {
                     failed(self, error);
                     return None;
@@ -262,13 +262,15 @@ impl<'o> Builder<'o> {
         }
     }
 
-    fn variables(&mut self, path: &str, weights: Vec<crate::layer::Weight>) -> Vec<TensorId> {
+    fn variables(&mut self, path: &str, facts: &Facts, weights: Vec<crate::layer::Weight>) -> Vec<TensorId> {
         let mut ids = Vec::with_capacity(weights.len());
         for weight in weights {
             let name = self.unique(format!("{path}/{}", weight.name));
             let ty = Type::tensor(weight.dtype, Shape::from(&weight.shape[..]));
             let id = self.graph.add_tensor(name, ty, Role::Initializer);
-            self.graph.tensors[id.index()].variable = Some(weight.variable);
+            let tensor = &mut self.graph.tensors[id.index()];
+            tensor.variable = Some(weight.variable);
+            tensor.penalty = facts.penalty(&weight.name);
             ids.push(id);
         }
         ids
@@ -318,7 +320,7 @@ impl<'o> Builder<'o> {
             if given.as_ref().is_none_or(|g| g.params.is_none()) {
                 self.uncounted.push((request.path.to_owned(), facts.class.clone()));
             }
-            layer.weights = Some(self.variables(request.path, weights));
+            layer.weights = Some(self.variables(request.path, &facts, weights));
         }
         self.recorded(&facts.class, request, specs)
     }

@@ -12,7 +12,7 @@ use crate::spec::Spec;
 use crate::torch::Torch;
 use memfit_graph::kernels::{TfLowering, Wire};
 use memfit_graph::ops::rnn;
-use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, TensorType, Type, Variable};
+use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, Penalty, TensorType, Type, Variable};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -41,6 +41,19 @@ pub struct Facts {
     pub keras: Keras,
     /// Where the channels of its images stand, of a layer that has a `data_format`.
     pub data_format: Option<DataFormat>,
+    /// What its variables add to the loss, by the names that its config has for them (`kernel`, `recurrent`).
+    pub penalties: Vec<(String, Penalty)>,
+    /// What its outputs add.
+    pub activity: Penalty,
+}
+
+impl Facts {
+    /// What a variable of this name adds to the loss: `kernel` by `kernel_regularizer`, `recurrent_kernel` by `recurrent_regularizer`.
+    pub(crate) fn penalty(&self, variable: &str) -> Penalty {
+        let name = variable.rsplit('/').next().unwrap_or(variable);
+        let is_meant = |key: &str| key == name || name.strip_suffix("_kernel") == Some(key);
+        self.penalties.iter().find(|(key, _)| is_meant(key)).map(|(_, penalty)| *penalty).unwrap_or_default()
+    }
 }
 
 /// A variable that a layer makes.
@@ -343,5 +356,14 @@ impl Op for LayerCall {
         }
         lowering.uncompiled |= UNCOMPILED.contains(&&*call.facts.class);
         self.layer.layer.tensorflow(&mut Run::new(&call, lowering, self.tensors));
+        // keras/src/layers/layer.py, `_handle_activity_regularization`: over the batch.
+        let is_float = |wire: &Wire| lowering.compute.training && lowering.dtype(*wire).is_float();
+        let outputs: Vec<Wire> = lowering.given().iter().map(|(_, wire)| *wire).filter(is_float).collect();
+        for output in outputs {
+            if let Some(term) = lowering.penalty(output, call.facts.activity) {
+                let mean = lowering.scaled("DivNoNan", term);
+                lowering.penalties.push(mean);
+            }
+        }
     }
 }

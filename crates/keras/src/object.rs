@@ -5,6 +5,7 @@
 use crate::layer::{Facts, Keras};
 use crate::policy::Policy;
 use crate::spatial::DataFormat;
+use memfit_graph::Penalty;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -69,8 +70,41 @@ impl<'a> Object<'a> {
             policy: Policy::read(self.config.get("dtype"))?,
             keras,
             data_format: self.config.get("data_format").and_then(|f| DataFormat::deserialize(f).ok()),
+            penalties: penalties(self.config),
+            activity: match self.class_name {
+                "ActivityRegularization" => weighed(self.config),
+                _ => self.config.get("activity_regularizer").map_or(Penalty::default(), penalty),
+            },
         })
     }
+}
+
+/// What a regularizer sums, by its name alone or with its weights. One that is not Keras' own is taken to sum squares.
+fn penalty(value: &Value) -> Penalty {
+    let class = value.as_str().or_else(|| value.get("class_name")?.as_str()).unwrap_or_default();
+    match (class.to_ascii_lowercase().as_str(), value.get("config")) {
+        ("", _) => Penalty::default(),
+        ("l1" | "l2" | "l1l2" | "l1_l2", Some(config)) => weighed(config),
+        ("l1", None) => Penalty { l1: true, l2: false },
+        ("l1l2" | "l1_l2", None) => Penalty { l1: true, l2: true },
+        _ => Penalty { l1: false, l2: true },
+    }
+}
+
+/// The sums that weigh anything.
+fn weighed(config: &Value) -> Penalty {
+    let weighs = |sum: &str| config.get(sum).and_then(Value::as_f64).is_some_and(|weight| weight != 0.0);
+    Penalty { l1: weighs("l1"), l2: weighs("l2") }
+}
+
+/// What a layer's variables add to the loss (keras/src/regularizers/regularizers.py), those of a layer that it wraps among them.
+fn penalties(config: &Value) -> Vec<(String, Penalty)> {
+    let own = config.as_object().into_iter().flatten().filter_map(|(key, value)| {
+        let of = key.strip_suffix("_regularizer").filter(|of| *of != "activity")?;
+        Some((of.to_owned(), penalty(value)))
+    });
+    let inner = ["layer", "cell"].iter().filter_map(|key| config.get(key)?.get("config"));
+    own.chain(inner.flat_map(penalties)).collect()
 }
 
 /// What a JSON value is, for messages.

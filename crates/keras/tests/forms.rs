@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use memfit_graph::{Dim, Graph, Variable};
+use memfit_graph::{Dim, Graph, Penalty, Variable};
 use memfit_keras::{Keras, Model, Options, import};
 use serde_json::{Value, json};
 
@@ -165,4 +165,32 @@ fn calls_of_models_within_are_counted_as_each_keras_counts_them() {
     let layers = [inputs(), vec![tower(called), relu]].concat();
     let model = read(functional(layers, ends, json!([["t", 2, 0], ["r", 0, 0]])));
     assert_eq!(outputs(model), ["batchx7x3", "batchx5x3"]);
+}
+
+#[test]
+fn regularizers_are_read_in_each_form_and_through_wrappers() {
+    let of = |name: &str, config: Value| json!({"module": "keras.regularizers", "class_name": name, "config": config});
+    let dense = |regularizer: Value| json!({"class_name": "Dense", "config": {"name": "d", "units": 3, "kernel_regularizer": regularizer}});
+    let lstm =
+        json!({"class_name": "LSTM", "config": {"name": "l", "units": 2, "recurrent_regularizer": "l1_l2"}});
+    let wrapped =
+        json!({"class_name": "TimeDistributed", "config": {"name": "d", "layer": dense(json!("l2"))}});
+    let cases = [
+        (dense(json!("l2")), "kernel", [false, true]),
+        (dense(of("L1L2", json!({"l1": 0.5, "l2": 0.0}))), "kernel", [true, false]),
+        (dense(of("L2", json!({"l2": 0.1}))), "bias", [false, false]),
+        (dense(Value::Null), "kernel", [false, false]),
+        (lstm, "recurrent_kernel", [true, true]),
+        (wrapped, "kernel", [false, true]),
+    ];
+    for (layer, variable, [l1, l2]) in cases {
+        let input = json!({"class_name": "InputLayer", "config": {"name": "i", "batch_shape": [null, 5, 4]}});
+        let model = read(
+            json!({"class_name": "Sequential", "config": {"name": "s", "layers": [input, layer]}, "keras_version": "3.5.0"}),
+        );
+        let tensors = model.graph.tensors.iter();
+        let found =
+            tensors.filter(|t| t.variable.is_some()).find(|t| t.name.rsplit('/').next() == Some(variable));
+        assert_eq!(found.unwrap().penalty, Penalty { l1, l2 }, "{layer}");
+    }
 }

@@ -5,6 +5,7 @@
 
 use super::build::{first, incoming};
 use super::{Flow, Kernel, Wire};
+use crate::Penalty;
 use crate::{DType, elements};
 
 /// How the gradient of a unary elementwise kernel is made.
@@ -295,6 +296,18 @@ impl Flow {
         let shape = self.shape(x).to_vec();
         let folded = self.folded(x, &shape, dtype);
         folded.unwrap_or_else(|| self.make("Cast", &[x], &shape, dtype, Some(cast_gradient)))
+    }
+
+    /// What a regularizer makes of a tensor (keras/src/regularizers/regularizers.py, `L1L2`): a scalar, none where it sums nothing.
+    pub fn penalty(&mut self, x: Wire, penalty: Penalty) -> Option<Wire> {
+        let mut total = None;
+        for name in [("Abs", penalty.l1), ("Square", penalty.l2)].into_iter().filter(|n| n.1).map(|n| n.0) {
+            let each = self.unary(name, x);
+            let sum = self.reduce("Sum", each, &[]);
+            let term = self.scaled("Mul", sum);
+            total = Some(total.map_or(term, |total| self.binary("AddV2", total, term)));
+        }
+        total
     }
 
     /// A tensor where a mask is set, else a scalar zero.

@@ -199,6 +199,11 @@ impl<'a> TfLowering<'a> {
         self.outputs_of("Unknown", &reads, Some(super::nn::BOUND));
     }
 
+    /// The outputs that have been bound.
+    pub fn given(&self) -> &[(usize, Wire)] {
+        &self.bound
+    }
+
     /// The bound outputs, and whether the operator has a rule.
     pub fn into_parts(self) -> (Vec<(usize, Wire)>, bool) {
         (self.bound, self.modelled)

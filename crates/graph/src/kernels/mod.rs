@@ -169,6 +169,8 @@ pub struct Flow {
     pub folds: bool,
     /// Whether a layer says that XLA does not compile it (`supports_jit`, keras/src/layers/layer.py): then none of the model is compiled.
     pub uncompiled: bool,
+    /// Scalars that layers add to the loss.
+    pub penalties: Vec<Wire>,
 }
 
 impl Flow {

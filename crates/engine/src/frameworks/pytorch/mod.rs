@@ -190,6 +190,12 @@ pub(crate) fn run(
         let said = "what cuDNN keeps of recurrent layers is not documented: gates and states of each step are counted";
         runner.assumptions.push(said.into());
     }
+    if training && graph.tensors.iter().any(|t| t.penalty != memfit_graph::Penalty::default()) {
+        runner.assumptions.push(
+            "what regularizers add to the loss is not counted: a gradient more of each weight that has one"
+                .into(),
+        );
+    }
     for name in &runner.names {
         runner.uses[name.tensor.index()] += 1;
     }

@@ -7,7 +7,7 @@
 use super::{Builder, Source, Wire};
 use crate::Loss;
 use crate::frameworks::pytorch::loss::{target, usual_class_axis};
-use memfit_graph::DType;
+use memfit_graph::{DType, Penalty};
 
 /// What an output of this shape is compared with, and why.
 fn choose(shape: &[u64], reads_tokens: bool) -> (Loss, &'static str) {
@@ -60,7 +60,19 @@ impl Builder<'_> {
                 None => one,
             });
         }
-        total
+        let mut terms = std::mem::take(&mut self.flow.penalties);
+        self.flow.layer = self.layer("(loss)");
+        for (tensor, source) in self.graph.tensors.iter().zip(&self.sources) {
+            // A layer adds those of variables that train alone (keras/src/layers/layer.py, `_get_regularization_losses`).
+            let Some(Source::Variable(variable)) = *source else { continue };
+            if tensor.penalty != Penalty::default() && self.flow.variables[variable as usize].trainable {
+                let read = self.flow.read(variable);
+                terms.extend(self.flow.penalty(read, tensor.penalty));
+            }
+        }
+        let sum =
+            |total: Wire| terms.iter().fold(total, |total, term| self.flow.binary("AddV2", total, *term));
+        total.map(sum)
     }
 
     fn loss(&mut self, loss: Loss, output: Wire, labels: Option<Wire>) -> Wire {
