@@ -151,11 +151,14 @@ fn start(axis: &Axis) -> u64 {
     }
 }
 
+/// How often the largest safe size is looked for again with the spread that it has.
+const ROUNDS: usize = 3;
+
 fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis) -> Cell {
-    let limits = placement::limits(plan, card, parts.iter().map(Steps::spread).max().unwrap_or(0));
+    let limit_at = |spread| placement::limits(plan, card, spread);
     let is_partial = parts.iter().any(Steps::is_partial);
     let total = card.device.usable();
-    let mut search = |limit: Bytes, is_tried: bool| loop {
+    let search = |parts: &mut [Steps<'_>], limit: Bytes, is_tried: bool| loop {
         let start = parts.iter_mut().map(|steps| steps.start(limit, MOST)).min_by_key(|start| start.guess);
         let start = start.unwrap_or(Start::at(1));
         let trials = parts.iter().map(Steps::trials).min().filter(|_| is_tried).unwrap_or(0);
@@ -170,8 +173,29 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis) -> Cell 
             break (found, reserved.unwrap_or(Bytes::ZERO), ends);
         }
     };
-    let (expected, reserved, ends) = search(limits.expected, true);
-    let safe = if is_partial { 0 } else { search(limits.cautious, false).0.largest };
+    let usable = limit_at(0).expected;
+    let (expected, reserved, ends) = search(parts, usable, true);
+    let spread_at = |parts: &mut [Steps<'_>], n: u64| {
+        parts.iter_mut().map(|steps| steps.spread_at(n.max(1))).max().unwrap_or(0)
+    };
+    let mut safe = 0;
+    if !is_partial {
+        // How far other orders of the kernels reach depends on the size: it is looked up where the answer lies.
+        let (mut seen, mut at) = (0, expected.largest);
+        for _ in 0..ROUNDS {
+            let spread = spread_at(parts, at);
+            if at == safe && spread <= seen {
+                break;
+            }
+            seen = spread;
+            safe = search(parts, limit_at(spread).cautious, false).0.largest;
+            at = safe;
+        }
+        let spread = spread_at(parts, safe);
+        if spread > seen {
+            safe = search(parts, limit_at(spread).cautious, false).0.largest;
+        }
+    }
     let context = context::total(&card.context(plan)).expected;
     Cell {
         gpu: card.device.id.clone(),
@@ -180,7 +204,7 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis) -> Cell 
         largest: expected.largest.saturating_mul(axis.step()),
         safe: safe.min(expected.largest).saturating_mul(axis.step()),
         device: if expected.largest > 0 { reserved + context } else { Bytes::ZERO },
-        usable: limits.expected,
+        usable,
         capacity: card.device.total(),
         is_partial,
         monotone: expected.monotone,

@@ -6,7 +6,7 @@
 
 use super::search::{Answer, Start};
 use super::{Axis, Subject};
-use crate::{Plan, Timeline, placement, replay, scenario};
+use crate::{Framework, Plan, Timeline, placement, replay, scenario};
 use memfit_graph::{Bytes, Problem};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,6 +117,8 @@ pub(crate) struct Steps<'a> {
     held: BTreeSet<u64>,
     /// By limit, the largest size that was found to fit.
     answers: BTreeMap<Bytes, u64>,
+    /// By size, by how much another order of its kernels may hold more.
+    spreads: BTreeMap<u64, u64>,
     /// How much of a limit tensors fill in the largest step that fits, in thousandths.
     filled: u64,
 }
@@ -135,8 +137,19 @@ impl<'a> Steps<'a> {
     ) -> Result<Steps<'a>, Vec<Problem>> {
         let (made, known) = (BTreeMap::new(), BTreeMap::new());
         let (held, answers) = (BTreeSet::new(), BTreeMap::new());
-        let mut steps =
-            Steps { subject, shelf, plan, part, family: None, made, known, held, answers, filled: 970 };
+        let mut steps = Steps {
+            subject,
+            shelf,
+            plan,
+            part,
+            family: None,
+            made,
+            known,
+            held,
+            answers,
+            spreads: BTreeMap::new(),
+            filled: 970,
+        };
         if *subject.axis == Axis::Batch {
             let samples: Result<Vec<Timeline>, _> = SAMPLES.iter().map(|n| steps.run(*n)).collect();
             let samples: Option<[Timeline; 3]> = samples.ok().and_then(|all| all.try_into().ok());
@@ -188,6 +201,20 @@ impl<'a> Steps<'a> {
     pub(crate) fn spread(&self) -> u64 {
         let made = self.made.values().map(|timeline| timeline.spread);
         self.family.iter().map(|family| family.spread).chain(made).max().unwrap_or(0)
+    }
+
+    /// The same of this size, which is run for it: TensorFlow's executor alone has other orders, unless XLA compiles the step.
+    pub(crate) fn spread_at(&mut self, n: u64) -> u64 {
+        let usual = self.spread();
+        if usual == 0 && (self.plan.framework != Framework::Tensorflow || self.plan.xla) {
+            return 0;
+        }
+        if let Some(spread) = self.spreads.get(&n) {
+            return *spread;
+        }
+        let spread = self.run(n).map_or(usual, |timeline| timeline.spread);
+        self.spreads.insert(n, spread);
+        spread
     }
 
     /// Whether something ran whose need is not known.
