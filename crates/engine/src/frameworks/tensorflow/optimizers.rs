@@ -55,18 +55,17 @@ impl Update<'_> {
     }
 
     fn momentum(&mut self, gradient: Wire, m: u32, nesterov: bool) {
-        let less = |one: &mut Self, old: Wire| {
-            let kept = one.flow.scaled("Mul", old);
-            let scaled = one.flow.scaled("Mul", gradient);
-            let scaled = one.dense(scaled);
-            one.flow.binary("Sub", kept, scaled)
-        };
         let old = self.read(m);
-        let new = less(self, old);
+        let kept = self.flow.scaled("Mul", old);
+        let scaled = self.flow.scaled("Mul", gradient);
+        let scaled = self.dense(scaled);
+        let new = self.flow.binary("Sub", kept, scaled);
         self.assign(m, new);
         let mut by = self.read(m);
         if nesterov {
-            by = less(self, by);
+            // Of both products of the gradient, grappler and XLA keep one.
+            let kept = self.flow.scaled("Mul", by);
+            by = self.flow.binary("Sub", kept, scaled);
         }
         self.add(self.variable, by);
     }
