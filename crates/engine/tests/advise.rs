@@ -96,6 +96,18 @@ fn what_else_happens_in_the_process_counts() {
 }
 
 #[test]
+fn a_step_and_a_validation_that_are_both_far_too_large_shrink_together() {
+    let model = model("resnet18.ts_train");
+    let (plan, card) = (Plan::default(), Card::find("4GiB").unwrap());
+    let life = Life { validation_batch: Some(8192), ..Life::default() };
+    let around = Around { life, ..Around::default() };
+    let advice = advise_around(&model, &batch(2048), &plan, &card, &around).unwrap();
+    let combination = advice.combination.unwrap();
+    assert!(combination.parts.iter().any(|(name, ..)| *name == "validation-batch"), "{combination:?}");
+    assert!(combination.parts.len() == 2 && combination.outcome.verdict != Verdict::DoesNotFit);
+}
+
+#[test]
 fn tensorflow_leaves_to_others_what_it_does_not_need() {
     let model = model("resnet18.ts_train");
     let plan = Plan { framework: memfit_engine::Framework::Tensorflow, ..Plan::default() };

@@ -1,6 +1,6 @@
 //! The smallest set of changes that fits: the fewest changes, and of equally many those that ask least.
 
-use super::{Change, Combination, Kind, Situation, evaluate};
+use super::{Change, Combination, Kind, Situation, evaluate, validation};
 use crate::{Model, Verdict};
 use memfit_graph::order::sorted_by_key;
 
@@ -37,8 +37,30 @@ pub(super) fn smallest(model: &Model, now: &Situation, all: &[Change]) -> Option
     tight
 }
 
-/// Makes all changes, the last one's level as gentle as it can be.
+/// Makes all changes. Validation is a part of the process beside the step: where the gentlest smaller batch does not do, the gentlest is
+/// taken with which the others can.
 fn try_set(model: &Model, now: &Situation, changes: &[&Change], runs: &mut usize) -> Option<Combination> {
+    let found = in_order(model, now, changes, runs);
+    let (validation, others): (Vec<_>, Vec<_>) =
+        changes.iter().copied().partition(|change| change.name == validation::CHANGE.name);
+    if found.is_some() || others.is_empty() {
+        return found;
+    }
+    for level in (validation.first()?.levels)(model, now) {
+        let furthest = |s: Situation, change: &&Change| Some((change.levels)(model, &s).pop()?.situation);
+        let most = others.iter().try_fold(level.situation.clone(), furthest)?;
+        *runs += 1;
+        if evaluate(model, &most).is_ok_and(|outcome| outcome.verdict != Verdict::DoesNotFit) {
+            let mut found = in_order(model, &level.situation, &others, runs)?;
+            found.parts.insert(0, (validation::CHANGE.name, level.title, level.snippet));
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// Makes all changes, the last one's level as gentle as it can be.
+fn in_order(model: &Model, now: &Situation, changes: &[&Change], runs: &mut usize) -> Option<Combination> {
     // A change with many levels comes last, where its level is looked for; the others take their gentlest.
     let ordered = sorted_by_key(changes.to_vec(), |change| (change.levels)(model, now).len() as u64);
     let (last, first) = ordered.split_last()?;
