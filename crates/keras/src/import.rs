@@ -87,7 +87,15 @@ fn parse(json: &[u8]) -> Result<Value, Problem> {
         // Python writes numbers that JSON does not have.
         serde_json::from_slice(&without_python_numbers(json)).map_err(|_| error)
     });
-    parsed.map_err(|error| Problem::new("file", format!("its config is no JSON: {error}")))
+    parsed.map_err(|error| {
+        let message = match error.to_string() {
+            deep if deep.starts_with("recursion limit") => {
+                "its config is nested too deeply to be read".into()
+            }
+            error => format!("its config is no JSON: {error}"),
+        };
+        Problem::new("file", message)
+    })
 }
 
 /// The text with `NaN` and `Infinity` outside of strings replaced by `null`.
