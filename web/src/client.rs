@@ -39,7 +39,7 @@ impl Ask {
             | Ask::Details { plan }
             | Ask::Largest { plan }
             | Ask::Row { plan, .. }
-            | Ask::Curve { plan, .. } => plan.contains(r#""framework":"burn""#),
+            | Ask::Curve { plan, .. } => LARGER.iter().any(|part| plan.contains(part)),
             Ask::Compact => false,
         }
     }
@@ -48,6 +48,10 @@ impl Ask {
         matches!(self, Ask::Estimate { .. } | Ask::Details { .. })
     }
 }
+
+/// Parts of a plan that the smaller module leaves out: Burn's profile, and several GPUs.
+const LARGER: [&str; 4] =
+    [r#""framework":"burn""#, r#""gpus":"#, r#""tensor_parallel":"#, r#""pipeline_stages":"#];
 
 /// Kinds of questions that are told apart elsewhere.
 pub(crate) const OPEN: u8 = 0;
