@@ -62,7 +62,7 @@ fn a_bomb_is_not_inflated() {
 #[test]
 fn nesting_and_sizes_have_limits() {
     let deep = "[".repeat(1 << 20);
-    assert!(problem(format!("{{\"class_name\":{deep}").as_bytes()).contains("no JSON"));
+    assert!(problem(format!("{{\"class_name\":{deep}").as_bytes()).contains("nested too deeply"));
     let mut nested = json!({"class_name": "Dense", "config": {"name": "d", "units": 1}});
     for _ in 0..20 {
         nested = json!({"class_name": "TimeDistributed", "config": {"name": "t", "layer": nested}});
