@@ -6,7 +6,7 @@ use serde_json::json;
 /// Copies of the parameters that google-research/bert's optimizer (optimization.py) holds beside Keras's: decayed moments and the decayed
 /// weight are products of variables alone (`tf.multiply(self.beta_1, m)`), so that they are computed as the step begins. Clipping
 /// writes into the gradients themselves, and each update into what it reads last: the statistics of a step of small networks with this
-/// optimizer, clipping and all, show a peak 3.0 times the parameters above the same step without one (TensorFlow 2.21, in a session).
+/// optimizer, clipping and all, show a peak 3.0 times the parameters above the same step without one (TensorFlow 2.21, `tf.compat.v1`).
 pub(super) const COPIES: u64 = 3;
 /// The same of NVIDIA's programs, which are made of it: Horovod's kernel gives each averaged gradient in a tensor of its own.
 pub(super) const COPIES_WITH_HOROVOD: u64 = COPIES + 1;
