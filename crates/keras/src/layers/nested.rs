@@ -58,6 +58,19 @@ impl Nested {
     }
 }
 
+/// How many layers a serialised one is made of, itself among them.
+fn layers(object: &Value) -> u64 {
+    let inner = object.get("config").and_then(|config| config.get("layers")).and_then(Value::as_array);
+    1 + inner.into_iter().flatten().map(layers).sum::<u64>()
+}
+
+impl Nested {
+    /// How many layers the model has.
+    pub(super) fn size(&self) -> u64 {
+        layers(&self.object)
+    }
+}
+
 impl Layer for Nested {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
         let graph = self.graph(call, inputs)?;

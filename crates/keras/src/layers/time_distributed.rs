@@ -5,6 +5,7 @@
 //! Keras 2 folds time into the batch.
 
 use super::LayerSpec;
+use super::nested::Nested;
 use crate::layer::{Call, Configured, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
@@ -28,6 +29,16 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
 
 /// More steps than this are not written out one by one here: a graph of so many calls would be one of millions of kernels.
 const UNROLLED: u64 = 512;
+/// The same of layers in all steps of a model that is wrapped: what reads the list of one call takes long over a long one.
+const CALLS: [u64; 2] = [1 << 14, 1 << 12];
+
+impl TimeDistributed {
+    /// Whether so many steps are written out one by one, where so many layers may be called.
+    fn unrolls(&self, steps: u64, calls: u64) -> bool {
+        let layers = self.layer.layer.downcast::<Nested>().map_or(1, Nested::size);
+        (1..=UNROLLED).contains(&steps) && (layers == 1 || steps.saturating_mul(layers) <= calls)
+    }
+}
 
 /// The inputs of one step.
 fn steps(inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
@@ -57,8 +68,20 @@ impl Layer for TimeDistributed {
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape());
         let time = x.shape.get(1).copied().unwrap_or(0);
-        if run.tensors() > 1 || !(1..=UNROLLED).contains(&time) {
+        if run.tensors() > 1 || time == 0 {
             return run.not_modelled();
+        }
+        if !self.unrolls(time, CALLS[1]) {
+            // All steps at once keep what one after the other would; what is alive for a moment is another.
+            run.l.is_bound();
+            let fold = |shape: &[u64]| -> Vec<u64> {
+                let rows = shape.iter().take(2).product();
+                std::iter::once(rows).chain(shape.iter().skip(2).copied()).collect()
+            };
+            let (folded, made) = (x.reshape(run.l, &fold(&x.shape)), fold(shape));
+            let Some(y) = run.inner(&self.layer, &[folded], 0, &made) else { return run.not_modelled() };
+            let y = y.reshape(run.l, shape);
+            return run.finish(&y);
         }
         let turned = x.transpose(run.l, 0, 1);
         let without_time = |shape: &[u64]| -> Vec<u64> {
@@ -82,7 +105,7 @@ impl Layer for TimeDistributed {
         let size = |i: usize| shape.get(i).copied().unwrap_or(1);
         let (batch, time) = (size(0), size(1));
         let rest = shape.get(2..).unwrap_or_default();
-        let is_unrolled = run.is_keras3() && (1..=UNROLLED).contains(&time);
+        let is_unrolled = run.is_keras3() && self.unrolls(time, CALLS[0]);
         if is_unrolled && run.output_count() == 1 {
             let turned = run.moved("Transpose", x, &[&[time, batch][..], rest].concat());
             let step = |_| {
