@@ -8,6 +8,7 @@
 mod axis;
 mod images;
 mod search;
+mod shelf;
 mod steps;
 
 pub use axis::Axis;
@@ -18,8 +19,9 @@ use crate::{Life, Model, Plan, Precision, placement};
 use memfit_graph::order::sorted_by_key;
 use memfit_graph::{Binding, Bytes, Problem};
 use search::{Answer, Start};
+use shelf::Shelf;
 use std::rc::Rc;
-use steps::{Shelf, Steps};
+use steps::Steps;
 
 /// What is searched, beside plans and cards.
 #[derive(Clone, Copy)]

@@ -5,10 +5,10 @@
 //! answer is checked with a step that was really run.
 
 use super::search::{Answer, Start};
+use super::shelf::Shelf;
 use super::{Axis, Subject};
 use crate::{Framework, Plan, Timeline, placement, replay, scenario};
 use memfit_graph::{Bytes, Problem};
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use std::rc::Rc;
 /// The sizes from which a family is drawn, and the one that must agree with it.
 const SAMPLES: [u64; 3] = [2, 6, 24];
 /// Timelines are kept up to this many, where they can't be drawn from a family.
-const KEPT: usize = 32;
+pub(super) const KEPT: usize = 32;
 
 /// Events that may be replayed to try the sizes above an answer; a step that has to be run for each of them counts so many times.
 const EFFORT: usize = 1 << 21;
@@ -78,28 +78,6 @@ struct Known {
     allocated: Bytes,
     /// By the limits of which it holds, what was reserved inside of them; none where it did not fit.
     inside: Vec<(Range<Bytes>, Option<Bytes>)>,
-}
-
-/// Parts of a process that were made beside the one that was asked for: one that is, finds itself here.
-#[derive(Default)]
-pub(crate) struct Shelf(RefCell<Vec<Made>>);
-
-/// Under a plan, at a size: the parts that nobody took yet.
-type Made = (Plan, u64, Vec<Option<Timeline>>);
-
-impl Shelf {
-    fn take(&self, plan: &Plan, n: u64, part: usize) -> Option<Timeline> {
-        let mut made = self.0.borrow_mut();
-        made.iter_mut().find(|(of, size, _)| *size == n && of == plan)?.2.get_mut(part)?.take()
-    }
-
-    fn put(&self, plan: &Plan, n: u64, parts: Vec<Option<Timeline>>) {
-        let mut made = self.0.borrow_mut();
-        made.retain(|(of, size, parts)| (*size != n || of != plan) && parts.iter().any(Option::is_some));
-        if made.len() < KEPT && parts.iter().any(Option::is_some) {
-            made.push((plan.clone(), n, parts));
-        }
-    }
 }
 
 /// One part of the process under one plan.
@@ -388,19 +366,6 @@ mod tests {
             events: vec![event(0), event(1)],
             ..Timeline::default()
         }
-    }
-
-    #[test]
-    fn a_part_that_was_made_beside_another_is_taken_once() {
-        let (shelf, plan) = (Shelf::default(), Plan::default());
-        shelf.put(&plan, 2, vec![None, Some(timeline([1, 2]))]);
-        let other = Plan { weight_decay: true, ..Plan::default() };
-        assert!(shelf.take(&plan, 2, 0).is_none() && shelf.take(&plan, 3, 1).is_none());
-        assert!(shelf.take(&other, 2, 1).is_none());
-        assert_eq!(shelf.take(&plan, 2, 1).unwrap().storages.len(), 2);
-        assert!(shelf.take(&plan, 2, 1).is_none());
-        (0..100).for_each(|n| shelf.put(&plan, n, vec![None, Some(timeline([1, 2]))]));
-        assert_eq!(shelf.0.borrow().len(), KEPT);
     }
 
     #[test]

@@ -178,10 +178,7 @@ impl Augmentation {
 
 impl Layer for Augmentation {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
-        if inputs.is_empty() {
-            return Err(OpError::MissingInput { index: 0 });
-        }
-        Ok(inputs.iter().map(|s| call.seen(s)).collect())
+        super::as_given(call, inputs)
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {

@@ -10,7 +10,8 @@ use crate::model::Model;
 use crate::operations;
 use crate::reader::{Source, boxed};
 use crate::spatial::{PerAxis, Window};
-use memfit_graph::DType;
+use crate::spec::Spec;
+use memfit_graph::{DType, OpError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
@@ -147,6 +148,14 @@ fn windowed<L: Layer + DeserializeOwned + 'static>(
     let mut layer: L = source.read()?;
     window(&mut layer).axes = source.spatial_axes()?;
     boxed(layer)
+}
+
+/// Outputs of the shapes of the inputs.
+fn as_given(call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+    if inputs.is_empty() {
+        return Err(OpError::MissingInput { index: 0 });
+    }
+    Ok(inputs.iter().map(|s| call.seen(s)).collect())
 }
 
 /// An axis counted from the front; the last one where there is no such axis.
