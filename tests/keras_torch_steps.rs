@@ -17,7 +17,11 @@ fn steps_hold_what_pytorch_allocates() {
     let reference: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut off = Vec::new();
     for step in reference["steps"].as_array().unwrap() {
-        let name = format!("{} {} {}", step["model"], step["optimizer"], step["policy"]);
+        let (mut name, options) =
+            (format!("{} {} {}", step["model"], step["optimizer"], step["policy"]), &step["options"]);
+        if !options.is_null() {
+            name += &format!(" {options}");
+        }
         if OFF.contains(&&*name) {
             continue;
         }
@@ -28,6 +32,9 @@ fn steps_hold_what_pytorch_allocates() {
             framework: Framework::Pytorch,
             optimizer: step["optimizer"].as_str().unwrap().into(),
             as_fake_tensors: true,
+            clip_norm: options["global_clipnorm"].is_number(),
+            accumulate: options["gradient_accumulation_steps"].as_u64().map_or(1, |k| k as u32),
+            ema: options["use_ema"] == true,
             ..Plan::default()
         };
         let binding = Binding { batch: step["batch"].as_u64(), ..Binding::default() };

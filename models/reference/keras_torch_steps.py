@@ -208,8 +208,10 @@ def branches():
     return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling2D()(h)))
 
 
-OPTIMIZERS = ("adadelta", "adagrad", "adam", "adamax", "adamw", "lion", "nadam", "rmsprop", "sgd")
+OPTIMIZERS = ("adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ftrl", "lamb", "lion", "muon", "nadam", "rmsprop", "sgd")
+OPTIONS = [{"global_clipnorm": 1.0}, {"gradient_accumulation_steps": 4}, {"use_ema": True}, {"global_clipnorm": 1.0, "use_ema": True}]
 STEPS = [(dense, optimizer, "float32") for optimizer in OPTIMIZERS]
+STEPS += [(dense, (optimizer, options), "float32") for optimizer in ("adam", "sgd") for options in OPTIONS]
 STEPS += [(dense, "adam", policy) for policy in ("mixed_float16", "mixed_bfloat16")]
 STEPS += [(model, "adam", policy) for model in (convolutions, separable, nested) for policy in ("float32", "mixed_float16")]
 STEPS += [(recurrent, "sgd", policy) for policy in ("float32", "mixed_float16")]
@@ -233,12 +235,13 @@ def answer():
     op_implementations_dict[asked] = lambda mode, function, tensor: torch.ones((), dtype=tensor.dtype).item()
 
 
-def measure(make, optimizer, policy):
+def measure(make, optimizer, options, policy):
     keras.utils.clear_session()
     keras.config.set_dtype_policy(policy)
     with fake_cuda():
         model = make()
-        model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy", jit_compile=False)
+        optimizer = next(known for name, known in vars(keras.optimizers).items() if name.lower() == optimizer)
+        model.compile(optimizer=optimizer(**options), loss="sparse_categorical_crossentropy", jit_compile=False)
         x = [torch.zeros((BATCH, *i.shape[1:]), dtype=getattr(torch, i.dtype), device="cuda") for i in model.inputs]
         y = torch.zeros(BATCH, dtype=torch.int64, device="cuda")
         model.optimizer.build(model.trainable_variables)
@@ -266,8 +269,11 @@ def main():
     answer()
     steps = []
     for make, optimizer, policy in STEPS:
-        step = {"model": make.__name__, "optimizer": optimizer, "policy": policy, "batch": BATCH}
-        steps.append({**step, "peak_bytes": measure(make, optimizer, policy), "config": config(make, policy)})
+        name, options = optimizer if isinstance(optimizer, tuple) else (optimizer, {})
+        step = {"model": make.__name__, "optimizer": name, "policy": policy, "batch": BATCH}
+        if options:
+            step["options"] = options
+        steps.append({**step, "peak_bytes": measure(make, name, options, policy), "config": config(make, policy)})
     print('{"torch": "%s", "keras": "%s", "steps": [' % (torch.__version__, keras.__version__))
     print(",\n".join(json.dumps(step, separators=(",", ":")) for step in steps))
     print("]}")

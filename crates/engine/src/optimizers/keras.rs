@@ -1,12 +1,17 @@
-//! The temporaries of Keras' own optimizers on its PyTorch backend.
+//! The temporaries of Keras' own optimizers on its PyTorch backend, Keras 3.15.
 //!
-//! keras/src/backend/torch/optimizers/torch_*.py, 3.15: `torch._foreach_…` over all variables at once, so that each result is as long as
-//! the model. They are written as letters: a capital is a list that is made, a small letter the same list when the last reference
-//! to it goes. What Keras keeps is what torch.optim keeps. Plain SGD and momentum make nothing.
+//! keras/src/backend/torch/optimizers/torch_*.py: `torch._foreach_…` over all variables at once, so that each result is as long as
+//! the model; where there is no such file, keras/src/optimizers/*.py one variable after the other. Temporaries are written as letters:
+//! a capital is made, a small letter is the same one when the last reference to it goes. What Keras keeps is what torch.optim
+//! keeps. Plain SGD and momentum make nothing. Around a step: keras/src/optimizers/base_optimizer.py,
+//! `_backend_apply_gradients`; loss_scale_optimizer.py.
 
-use super::{Parameter, Recorder, StepEvent};
+use super::{Parameter, Recorder, StepEvent, muon};
+use crate::Plan;
+use memfit_graph::Bytes;
+use std::ops::Range;
 
-/// By the optimizer's name.
+/// By the optimizer's name, lists as long as the model.
 const LISTS: &[(&str, &str)] = &[
     ("adadelta", "AaBCbDcBCbEdcFeAaf"),
     ("adagrad", "AaBCDcEbde"),
@@ -24,23 +29,98 @@ const LISTS: &[(&str, &str)] = &[
     ("sgd", ""),
 ];
 
-/// The step's temporaries in order, with the unscaled gradients around it where the loss is scaled; `None` for an optimizer that Keras
-/// updates one variable after the other.
-pub(crate) fn keras_step(name: &str, params: &[Parameter], scaled: bool) -> Option<Vec<StepEvent>> {
-    let (_, lists) = LISTS.iter().find(|(known, _)| *known == name)?;
-    let around = if scaled { ["U", "u"] } else { ["", ""] };
-    let mut step = Recorder::new(params);
-    let mut live: Vec<(char, Vec<u32>)> = Vec::new();
-    for letter in around[0].chars().chain(lists.chars()).chain(around[1].chars()) {
-        let list = letter.to_ascii_uppercase();
-        if letter == list {
-            let made = (0..params.len()).map(|i| step.like("optimizer temporary", i)).collect();
-            live.push((list, made));
-        } else if let Some(at) = live.iter().position(|(known, _)| *known == list) {
-            step.drop_values(live.swap_remove(at).1);
-        }
+/// By the optimizer's name, what one variable's update makes.
+const VARIABLES: &[(&str, &str)] = &[
+    ("adafactor", "AaABaAaACaAaADEedbca"),
+    ("ftrl", "ABaACaADEadAeDaAdDdaADaAdDEFefbcad"),
+    ("lamb", "ABaAabABaAbBbaABCbBcCDdDdDEedabc"),
+    ("muon", "ABaAabABaAbBbaABCbBacAab"),
+];
+/// What Muon makes of a matrix, with one of its iterations, which are all alike. From U on a letter is the square of the shorter side.
+const MATRIX: &str = "ABaAabABaAXYZWzVywCDEcdaxvACDcaAadbe";
+
+/// What new values of averaged weights make: `momentum * average + (1 - momentum) * variable`.
+const AVERAGE: &str = "ABCabc";
+/// What a mean of accumulated gradients makes and leaves: `(gradient + sum) / steps`.
+const MEAN: &str = "ABa";
+
+/// The step's temporaries in order, with what makes other gradients of them around it and averages weights after it; `None` for an
+/// optimizer that Keras has not.
+pub(crate) fn keras_step(
+    name: &str,
+    params: &[Parameter],
+    plan: &Plan,
+    scaled: bool,
+) -> Option<Vec<StepEvent>> {
+    let lists = LISTS.iter().find(|(known, _)| *known == name);
+    let each = VARIABLES.iter().find(|(known, _)| *known == name);
+    let mut step = Step { events: Recorder::new(params), all: 0..params.len() };
+    let unscaled = if scaled { step.list() } else { Vec::new() };
+    let mut gradients = Vec::new();
+    if plan.accumulate > 1 {
+        gradients.extend(step.all.clone().flat_map(|i| step.run(MEAN, i..i + 1)));
     }
-    Some(step.into_events())
+    if plan.clip_norm {
+        let clipped = step.list();
+        step.events.drop_values(std::mem::replace(&mut gradients, clipped));
+    }
+    match (lists, each) {
+        (Some((_, letters)), _) => drop(step.run(letters, step.all.clone())),
+        (None, Some((_, letters))) => {
+            for (i, p) in params.iter().enumerate() {
+                let is_matrix = name == "muon" && muon::is_matrix(p);
+                step.run(if is_matrix { MATRIX } else { letters }, i..i + 1);
+            }
+        }
+        (None, None) => return None,
+    }
+    // The function that took the mean has returned.
+    if plan.accumulate > 1 {
+        step.events.drop_values(std::mem::take(&mut gradients));
+    }
+    for i in step.all.clone().filter(|_| plan.ema) {
+        step.run(AVERAGE, i..i + 1);
+    }
+    step.events.drop_values(gradients);
+    step.events.drop_values(unscaled);
+    Some(step.events.into_events())
+}
+
+/// A step as it is written.
+struct Step<'a> {
+    events: Recorder<'a>,
+    all: Range<usize>,
+}
+
+impl Step<'_> {
+    /// A list as long as the model.
+    fn list(&mut self) -> Vec<u32> {
+        self.run("A", self.all.clone())
+    }
+
+    /// Makes and drops what letters say, of so many parameters; what is left.
+    fn run(&mut self, letters: &str, of: Range<usize>) -> Vec<u32> {
+        let mut live: Vec<(char, Vec<u32>)> = Vec::new();
+        for letter in letters.chars() {
+            let list = letter.to_ascii_uppercase();
+            if letter == list {
+                let made = of.clone().map(|i| self.make(letter, i)).collect();
+                live.push((list, made));
+            } else if let Some(at) = live.iter().position(|(known, _)| *known == list) {
+                self.events.drop_values(live.swap_remove(at).1);
+            }
+        }
+        live.into_iter().flat_map(|(_, values)| values).collect()
+    }
+
+    fn make(&mut self, letter: char, i: usize) -> u32 {
+        let p = self.events.param(i);
+        let bytes = match letter {
+            ..'U' => p.bytes(),
+            _ => p.shape.iter().min().map_or(Bytes::ZERO, |side| p.dtype.size_of(side.saturating_mul(*side))),
+        };
+        self.events.value("optimizer temporary", i, bytes)
+    }
 }
 
 #[cfg(test)]
@@ -48,26 +128,53 @@ mod tests {
     use super::*;
     use memfit_graph::DType;
 
-    #[test]
-    fn every_list_goes_and_adam_has_three_at_once() {
-        let p = [Parameter { shape: [8].as_slice().into(), dtype: DType::Float32, is_table: false }];
-        for (name, _) in LISTS {
-            assert!(crate::optimizers::find(name).is_some_and(|o| o.name() == *name), "{name}");
-            let (mut live, mut most) = (0_i32, 0);
-            for event in keras_step(name, &p, false).unwrap() {
-                live += if matches!(event, StepEvent::Allocate { .. }) { 1 } else { -1 };
-                most = most.max(live);
+    /// The most bytes that are alive at once, in parameters; all are gone at the end.
+    fn most(name: &str, shape: &[u64], plan: &Plan) -> f64 {
+        let p = Parameter { shape: shape.into(), dtype: DType::Float32, is_table: false };
+        let (whole, mut sizes) = (p.bytes().0 as f64, std::collections::BTreeMap::new());
+        let (mut live, mut most) = (0, 0);
+        for event in keras_step(name, &[p], plan, false).unwrap() {
+            match event {
+                StepEvent::Allocate { id, bytes, .. } => {
+                    live += bytes.0;
+                    sizes.insert(id, bytes.0);
+                }
+                StepEvent::Free { id } => live -= sizes[&id],
             }
-            assert_eq!(live, 0, "{name}");
-            assert_eq!(
-                most == 3,
-                name.starts_with("ada")
-                    || *name == "amsgrad"
-                    || *name == "rmsprop"
-                    || name.starts_with("rmsprop-"),
-                "{name}: {most}"
-            );
+            most = most.max(live);
         }
-        assert!(keras_step("lamb", &p, false).is_none());
+        assert_eq!(live, 0, "{name}");
+        most as f64 / whole
+    }
+
+    #[test]
+    fn every_temporary_goes() {
+        let plan = Plan::default();
+        for (name, _) in LISTS.iter().chain(VARIABLES) {
+            assert!(crate::optimizers::find(name).is_some_and(|o| o.name() == *name), "{name}");
+            let of_adam = ["adam", "adadelta", "adagrad", "adamax", "adamw", "amsgrad"].contains(name);
+            let has_three = of_adam || name.starts_with("rmsprop");
+            assert_eq!(most(name, &[8], &plan) == 3.0, has_three || *name == "muon", "{name}");
+        }
+        assert!(keras_step("rprop", &[], &plan, false).is_none());
+        // The square of the shorter side is half a matrix here, and a whole one there.
+        assert_eq!((most("muon", &[16, 8], &plan), most("muon", &[8, 8], &plan)), (6.0, 7.0));
+    }
+
+    #[test]
+    fn other_gradients_and_averages_come_around_the_step() {
+        let plan = |accumulate, clip_norm, ema| Plan { accumulate, clip_norm, ema, ..Plan::default() };
+        for (given, sgd, adam) in [
+            (plan(1, false, false), 0.0, 3.0),
+            (plan(1, true, false), 1.0, 4.0),
+            (plan(4, false, false), 2.0, 4.0),
+            (plan(4, true, false), 2.0, 4.0),
+            (plan(1, false, true), 3.0, 3.0),
+            // What is clipped goes at the end, a mean of gradients before.
+            (plan(1, true, true), 4.0, 4.0),
+            (plan(4, true, true), 3.0, 4.0),
+        ] {
+            assert_eq!((most("sgd", &[8], &given), most("adam", &[8], &given)), (sgd, adam));
+        }
     }
 }

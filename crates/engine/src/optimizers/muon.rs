@@ -18,7 +18,7 @@ pub(super) const ALL: &[&dyn Optimizer] = &[&Muon];
 /// Iterations of Newton-Schulz, the constructor's default.
 const NS_STEPS: usize = 5;
 
-fn is_matrix(p: &Parameter) -> bool {
+pub(super) fn is_matrix(p: &Parameter) -> bool {
     p.shape.len() == 2 && !p.is_table
 }
 

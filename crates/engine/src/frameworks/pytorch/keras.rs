@@ -69,7 +69,7 @@ fn is_inside(path: &str, model: &str) -> bool {
 impl Runner<'_> {
     /// Whether Keras' own loop runs the step.
     pub(super) fn is_fit(&self) -> bool {
-        self.structure.is_keras && !self.plan.keep_gradients && self.plan.accumulate <= 1
+        self.structure.is_keras && !self.plan.keep_gradients
     }
 
     /// Whether the loss is scaled, so that the optimizer works on unscaled copies of the gradients

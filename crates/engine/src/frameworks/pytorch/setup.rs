@@ -110,7 +110,9 @@ impl Runner<'_> {
             self.tape.memory.layer = leaf.layer;
             let kept = optimizer.state(parameter, &config);
             let on_device = kept.iter().filter(|state| state.on_device).map(StateTensor::device_bytes);
-            for bytes in on_device {
+            // Keras' optimizers sum gradients beside the ones of the step (`gradient_accumulation_steps`).
+            let sums = self.structure.is_keras && self.plan.accumulate > 1;
+            for bytes in on_device.chain(sums.then(|| parameter.bytes())) {
                 self.tape.memory.allocate(bytes, Category::OptimizerState, "optimizer state");
                 stored[row].optimizer_bytes += bytes;
             }

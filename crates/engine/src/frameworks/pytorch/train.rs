@@ -159,8 +159,9 @@ impl Runner<'_> {
         };
         // By temporary.
         let mut live: Vec<Option<StorageId>> = Vec::with_capacity(parameters.len());
-        let own =
-            self.is_fit().then(|| keras_step(optimizer.name(), &parameters, self.scales_loss())).flatten();
+        let is_own = self.is_fit();
+        let own = is_own.then(|| keras_step(optimizer.name(), &parameters, self.plan, self.scales_loss()));
+        let own = own.flatten();
         for event in own.unwrap_or_else(|| optimizer.step(&parameters, &step_config(self.plan))) {
             match event {
                 StepEvent::Allocate { id, bytes, label, .. } => {
