@@ -106,11 +106,12 @@ impl BfcAllocator {
         let device = self.config.device_free.map_or(u64::MAX, |b| b.0.saturating_sub(self.usage.reserved.0));
         let mut region = self.next_region.min(available);
         while region > device {
-            // `kBackpedalFactor`: a tenth less, until the driver agrees.
-            region = (region * 9 / 10).next_multiple_of(MIN_CHUNK);
-            if region < size || region <= MIN_CHUNK {
+            // `kBackpedalFactor`: a tenth less, until the driver agrees. Of nine chunks or fewer a tenth is rounded away.
+            let less = (region * 9 / 10).next_multiple_of(MIN_CHUNK);
+            if less < size || less == region {
                 return false;
             }
+            region = less;
         }
         if !grown {
             self.next_region *= 2;
@@ -240,6 +241,18 @@ mod tests {
 
     fn held(a: &BfcAllocator) -> (u64, u64) {
         (a.usage().allocated.0, a.usage().reserved.0)
+    }
+
+    #[test]
+    fn a_driver_that_has_nothing_is_not_asked_for_ever() {
+        for (allow_growth, free) in [(true, 0), (false, 0), (true, 2000), (false, 2000)] {
+            let config = BfcConfig {
+                allow_growth,
+                device_free: Some(Bytes(free)),
+                ..BfcConfig::within(Bytes::mib(4))
+            };
+            assert!(BfcAllocator::new(config).allocate(Bytes(1)).is_err(), "{allow_growth} {free}");
+        }
     }
 
     #[test]

@@ -1,14 +1,13 @@
-//! The temporaries of Keras' own optimizers on its PyTorch backend, Keras 3.15.
+//! What Keras' own optimizers keep, and their temporaries on its PyTorch backend, Keras 3.15.
 //!
 //! keras/src/backend/torch/optimizers/torch_*.py: `torch._foreach_…` over all variables at once, so that each result is as long as
 //! the model; where there is no such file, keras/src/optimizers/*.py one variable after the other. Temporaries are written as letters:
-//! a capital is made, a small letter is the same one when the last reference to it goes. What Keras keeps is what torch.optim
-//! keeps. Plain SGD and momentum make nothing. Around a step: keras/src/optimizers/base_optimizer.py,
+//! a capital is made, a small letter is the same one when the last reference to it goes. Plain SGD and momentum make nothing. Around a step: keras/src/optimizers/base_optimizer.py,
 //! `_backend_apply_gradients`; loss_scale_optimizer.py.
 
-use super::{Parameter, Recorder, StepEvent, muon};
+use super::{Parameter, Recorder, StepConfig, StepEvent, muon};
 use crate::Plan;
-use memfit_graph::Bytes;
+use memfit_graph::{Bytes, Dims};
 use std::ops::Range;
 
 /// By the optimizer's name, lists as long as the model.
@@ -84,6 +83,36 @@ pub(crate) fn keras_step(
     step.events.drop_values(gradients);
     step.events.drop_values(unscaled);
     Some(step.events.into_events())
+}
+
+/// The shapes of the slots that an optimizer of Keras keeps for a parameter (keras/src/optimizers, `build`).
+pub(crate) fn keras_slots(optimizer: &str, parameter: &Parameter) -> Vec<Dims> {
+    let shape = &parameter.shape;
+    let like = |n: usize| vec![shape.clone(); n];
+    match optimizer {
+        "sgd" => Vec::new(),
+        "momentum" | "nesterov" | "rmsprop" | "adagrad" | "lion" => like(1),
+        "adam" | "adamw" | "adamax" | "nadam" | "adadelta" | "lamb" | "rmsprop-momentum"
+        | "rmsprop-centered" => like(2),
+        "amsgrad" => like(3),
+        // _r, _c, and _v, which is as large as the variable
+        "adafactor" => match &shape[..] {
+            [outer @ .., rows, columns] => {
+                let reduced = |side: &u64| outer.iter().chain([side]).copied().collect();
+                vec![reduced(rows), reduced(columns), shape.clone()]
+            }
+            _ => like(1),
+        },
+        // Momentum alone for a matrix, Adam's slots for the others.
+        "muon" if muon::is_matrix(parameter) => like(1),
+        other => match super::find(other) {
+            Some(optimizer) => {
+                let states = optimizer.state(parameter, &StepConfig::default());
+                states.into_iter().filter(|s| s.on_device).map(|s| s.shape).collect()
+            }
+            None => like(2),
+        },
+    }
 }
 
 /// A step as it is written.

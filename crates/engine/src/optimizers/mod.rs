@@ -34,7 +34,7 @@ mod rprop;
 mod sgd;
 mod trust;
 
-pub(crate) use keras::keras_step;
+pub(crate) use keras::{keras_slots, keras_step};
 pub use recorder::Recorder;
 
 /// Every optimizer, family by family, in alphabetical order of the files.

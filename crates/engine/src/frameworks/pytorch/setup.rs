@@ -6,9 +6,9 @@ use super::tape::{Edge, Tensor};
 use super::{Runner, StoredTensor, step_config};
 use crate::Category;
 use crate::host;
-use crate::optimizers::{self, Parameter, StateTensor};
+use crate::optimizers::{self, Parameter, StateTensor, keras_slots};
 use crate::parameters::{Stored, is_table};
-use memfit_graph::{Bytes, DType};
+use memfit_graph::{Bytes, DType, Dims, elements};
 use smallvec::SmallVec;
 
 /// What an averaged model's tensors are called.
@@ -108,11 +108,18 @@ impl Runner<'_> {
             (0..stored.len()).filter(|i| stored[*i].kind == Stored::Parameter).collect();
         for ((leaf, parameter), row) in leaves.iter().zip(&parameters).zip(trained) {
             self.tape.memory.layer = leaf.layer;
-            let kept = optimizer.state(parameter, &config);
-            let on_device = kept.iter().filter(|state| state.on_device).map(StateTensor::device_bytes);
-            // Keras' optimizers sum gradients beside the ones of the step (`gradient_accumulation_steps`).
-            let sums = self.structure.is_keras && self.plan.accumulate > 1;
-            for bytes in on_device.chain(sums.then(|| parameter.bytes())) {
+            let kept = if self.is_fit() {
+                let size = |shape: &Dims| parameter.dtype.size_of(elements(shape));
+                let mut slots: SmallVec<[Bytes; 4]> =
+                    keras_slots(optimizer.name(), parameter).iter().map(size).collect();
+                // Gradients are summed beside the ones of the step (`gradient_accumulation_steps`).
+                slots.extend((self.plan.accumulate > 1).then(|| parameter.bytes()));
+                slots
+            } else {
+                let state = optimizer.state(parameter, &config);
+                state.iter().filter(|state| state.on_device).map(StateTensor::device_bytes).collect()
+            };
+            for bytes in kept {
                 self.tape.memory.allocate(bytes, Category::OptimizerState, "optimizer state");
                 stored[row].optimizer_bytes += bytes;
             }

@@ -7,9 +7,9 @@
 
 use super::{Builder, Effect, Flow, Wire, grappler};
 use crate::Category;
-use crate::optimizers::{self, Parameter, StepConfig};
+use crate::optimizers::{Parameter, keras_slots};
 use crate::parameters::is_table_of_keras;
-use memfit_graph::{Bytes, DType, Dims, elements};
+use memfit_graph::{Bytes, DType, elements};
 use std::collections::BTreeMap;
 
 /// One variable while it is updated.
@@ -37,7 +37,7 @@ impl Builder<'_> {
             let layer = self.residents[*variable as usize].layer;
             let is_table = is_table_of_keras(&self.residents[*variable as usize].name);
             let shapes =
-                slots(&optimizer, &Parameter { shape: of.shape[..].into(), dtype: of.dtype, is_table });
+                keras_slots(&optimizer, &Parameter { shape: of.shape[..].into(), dtype: of.dtype, is_table });
             let slot = |b: &mut Self, shape: &[u64]| {
                 b.variable(shape, of.dtype, false, Category::OptimizerState, &"optimizer slot".into(), layer)
             };
@@ -151,36 +151,6 @@ fn root(optimizer: &str, writes: &[u32]) -> Option<u32> {
         _ => writes.first(),
     }
     .copied()
-}
-
-/// The shapes of the slots that an optimizer keeps for a parameter.
-fn slots(optimizer: &str, parameter: &Parameter) -> Vec<Dims> {
-    let shape = &parameter.shape;
-    let like = |n: usize| vec![shape.clone(); n];
-    match optimizer {
-        "sgd" => Vec::new(),
-        "momentum" | "nesterov" | "rmsprop" | "adagrad" | "lion" => like(1),
-        "adam" | "adamw" | "adamax" | "nadam" | "adadelta" | "lamb" | "rmsprop-momentum"
-        | "rmsprop-centered" => like(2),
-        "amsgrad" => like(3),
-        // _r, _c, and _v, which is as large as the variable
-        "adafactor" => match &shape[..] {
-            [outer @ .., rows, columns] => {
-                let reduced = |side: &u64| outer.iter().chain([side]).copied().collect();
-                vec![reduced(rows), reduced(columns), shape.clone()]
-            }
-            _ => like(1),
-        },
-        // Momentum alone for a matrix, Adam's slots for the others.
-        "muon" if shape.len() == 2 && !parameter.is_table => like(1),
-        other => match optimizers::find(other) {
-            Some(optimizer) => {
-                let states = optimizer.state(parameter, &StepConfig::default());
-                states.into_iter().filter(|s| s.on_device).map(|s| s.shape).collect()
-            }
-            None => like(2),
-        },
-    }
 }
 
 impl<'a> Update<'a> {
