@@ -157,8 +157,36 @@ def penalised():
     ])
 
 
+def sorting():
+    image = Input((24, 24, 8))
+    x = layers.Conv2D(16, 3)(image)
+    x = x - ops.median(x, axis=-1, keepdims=True)
+    x = layers.Activation("sparsemax", dtype="float32")(layers.Conv2D(16, 3)(x))
+    return Model(image, layers.Dense(5)(layers.GlobalAveragePooling2D()(x)))
+
+
+def spectrogram():
+    signal = Input((4000, 1))
+    x = layers.Conv2D(8, 3)(layers.STFTSpectrogram("log", 256, 64, 256, expand_dims=True)(signal))
+    return Model(signal, layers.Dense(5)(layers.GlobalAveragePooling2D()(x)))
+
+
+def mel_bands():
+    signal = Input((8000,))
+    x = layers.Conv1D(16, 3)(layers.MelSpectrogram(fft_length=512, sequence_stride=256)(signal))
+    return Model(signal, layers.Dense(5)(layers.GlobalAveragePooling1D()(x)))
+
+
+def dilated():
+    return keras.Sequential([
+        Input((200, 16)), layers.Conv1D(32, 5, padding="causal", dilation_rate=2), layers.Conv1D(32, 5),
+        layers.GlobalAveragePooling1D(), layers.Dense(5),
+    ])
+
+
 MODELS = [group_norm, time_distributed, two_heads, siamese, attentions, corrected, between_layers, patches, positions,
-          wrapped_model, penalised, over_axes, over_two_axes, concat_scores, adaptive, shrunk, chosen]
+          wrapped_model, penalised, over_axes, over_two_axes, concat_scores, adaptive, shrunk, chosen, sorting, spectrogram,
+          mel_bands, dilated]
 STEPS = [("float32", "sgd"), ("mixed_float16", "sgd")]
 # Here TensorFlow itself has several peaks, by session: 6.37, 6.39, 7.23 or 7.28 MB.
 SPREAD = [(between_layers, "mixed_float16")]

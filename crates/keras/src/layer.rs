@@ -5,6 +5,7 @@
 //! Keras that wrote the file, the arguments of this call.
 
 use crate::arguments::Arguments;
+use crate::operations::Operation;
 use crate::policy::Policy;
 use crate::run::Run;
 use crate::spatial::DataFormat;
@@ -353,6 +354,9 @@ impl Op for LayerCall {
         // A mixed policy of the file's own; the plan's stands for the global one of a file that has none.
         if policy.compute.is_half() && policy.variable == DType::Float32 {
             lowering.compute.autocast = Some(policy.compute);
+        } else if self.layer.layer.downcast::<Operation>().is_none() {
+            // A layer that is told to stay in float32 casts what it is given (layer.py, `maybe_convert`), an operation does not.
+            lowering.compute.autocast.get_or_insert(policy.compute);
         }
         lowering.uncompiled |= UNCOMPILED.contains(&&*call.facts.class);
         self.layer.layer.tensorflow(&mut Run::new(&call, lowering, self.tensors));

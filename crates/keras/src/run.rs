@@ -3,6 +3,7 @@
 use crate::activation::Activation;
 use crate::arguments::Arguments;
 use crate::layer::{Call, Configured, Keras};
+use crate::operations::sorting;
 use crate::spatial::DataFormat;
 use crate::spec::Spec;
 use memfit_graph::kernels::{Effect, Made, Place, Source, TfLowering, Wire};
@@ -128,10 +129,15 @@ impl<'r, 'a> Run<'r, 'a> {
                 let gate = flow.unary("Sigmoid", gate);
                 flow.binary("Mul", value, gate)
             }
-            Activation::Sparsemax | Activation::SparsePlus => {
-                let mask = flow.test("Greater", x);
-                let clipped = flow.clipped(x);
-                flow.select(mask, clipped)
+            Activation::Sparsemax => sorting::sparsemax(flow, x),
+            // where(x <= -1, 0, where(x < 1, 0.25 * (x + 1)², x))
+            Activation::SparsePlus => {
+                let (below, within) = (flow.test("LessEqual", x), flow.test("Less", x));
+                let shifted = flow.shifted("AddV2", x);
+                let square = flow.unary("Square", shifted);
+                let quarter = flow.scaled("Mul", square);
+                let rest = flow.choose(within, quarter, x);
+                flow.select(below, rest)
             }
             // Composed by Keras 3, a kernel of its own in Keras 2.
             named => flow.activation(named.name(), x),

@@ -193,7 +193,7 @@ impl Window {
     ) -> Wire {
         let (mut apart, mut made) = (run.shape(x).to_vec(), shape.to_vec());
         if apart.len() != made.len() || made.len() != self.axes + 2 {
-            return run.convolution(name, x, kernel, shape);
+            return self.in_plane(run, name, x, kernel, shape);
         }
         for i in 0..self.axes {
             let (at, gap) = (self.data_format.first_axis() + i, self.dilation_rate.at(i).max(1));
@@ -204,12 +204,38 @@ impl Window {
             made[at] = apart[at].saturating_sub(reach);
         }
         if apart[0] == shape[0] {
-            return run.convolution(name, x, kernel, shape);
+            return self.in_plane(run, name, x, kernel, shape);
         }
         made[0] = apart[0];
         let x = run.moved("SpaceToBatchND", x, &apart);
-        let y = run.convolution(name, x, kernel, &made);
+        let y = self.in_plane(run, name, x, kernel, &made);
         run.moved("BatchToSpaceND", y, shape)
+    }
+
+    /// Along one axis the kernel of two axes runs on views (`conv1d`, nn_ops.py). They take no room, but the bias' gradient is then made
+    /// after those of what is read through them: the executor runs views at once, and what is ready with them later.
+    pub(crate) fn in_plane(
+        &self,
+        run: &mut Run<'_, '_>,
+        name: &'static str,
+        x: Wire,
+        kernel: Wire,
+        shape: &[u64],
+    ) -> Wire {
+        if self.axes != 1 {
+            return run.convolution(name, x, kernel, shape);
+        }
+        let at = self.data_format.first_axis();
+        let more = |shape: &[u64], at: usize| {
+            let mut shape = shape.to_vec();
+            shape.insert(at.min(shape.len()), 1);
+            shape
+        };
+        let [of_x, of_kernel] = [(x, at), (kernel, 0)].map(|(wire, at)| more(run.shape(wire), at));
+        let x = run.view("ExpandDims", x, &of_x);
+        let kernel = run.view("ExpandDims", kernel, &of_kernel);
+        let y = run.convolution(name, x, kernel, &more(shape, at));
+        run.view("Squeeze", y, shape)
     }
 
     /// Adds the bias where there is one, then applies the activation: the end of every convolution.

@@ -77,7 +77,9 @@ fn unary_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wir
         Rule::TimesOutput => Some(flow.binary("Mul", dy, y)),
         Rule::Times(names) => {
             let start = flow.kernels.len();
-            let factor = names.iter().try_fold(x, |at, name| flow.like(name, &[at], None));
+            // A quotient is divided by the tensor once more.
+            let reads = if kernel.name == "RealDiv" { 2 } else { 1 };
+            let factor = names.iter().try_fold(x, |at, name| flow.like(name, &[at, x][..reads], None));
             // These are the ones that do not wait for the gradient.
             if !matches!(kernel.name, "Abs" | "Pow" | "RealDiv" | "Softplus") && start < flow.kernels.len() {
                 flow.kernels[start].after.push(dy.kernel);
@@ -102,11 +104,11 @@ fn binary_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wi
             (both, both)
         }
         "Mul" => (flow.binary("Mul", dy, b), flow.binary("Mul", a, dy)),
-        "RealDiv" => {
-            let da = flow.binary("RealDiv", dy, b);
+        "RealDiv" | "DivNoNan" => {
+            let da = flow.binary(kernel.name, dy, b);
             let negative = flow.scaled("Neg", a);
-            let once = flow.binary("RealDiv", negative, b);
-            let twice = flow.binary("RealDiv", once, b);
+            let once = flow.binary(kernel.name, negative, b);
+            let twice = flow.binary(kernel.name, once, b);
             (da, flow.binary("Mul", dy, twice))
         }
         "SquaredDifference" => {

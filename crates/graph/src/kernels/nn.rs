@@ -244,7 +244,7 @@ mod tests {
             let x = flow.make("X", &[], &[8], DType::Float32, None);
             let y = flow.unary(name, x);
             let (_, reads) = gradient_of(&mut flow, y);
-            assert_eq!(reads, [x], "{name}");
+            assert!(reads.iter().all(|read| *read == x), "{name}");
             assert_eq!(!flow.kernels[3].after.is_empty(), waits, "{name}");
         }
     }

@@ -70,7 +70,7 @@ const GRAPH: &[(&str, u64)] = &[
     ("MixUp", 2),
     ("RandAugment", 5),
     ("RandomColorJitter", 2),
-    ("RandomElasticTransform", 3),
+    ("RandomElasticTransform", 2),
     ("RandomFlip", 2),
     ("RandomHue", 2),
     ("RandomSaturation", 2),

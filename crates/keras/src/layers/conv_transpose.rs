@@ -102,7 +102,7 @@ impl Layer for ConvTranspose {
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (x, kernel, shape) = (run.x(0), run.weight(0), run.out_shape(0));
         let name = if self.window.axes == 3 { "Conv3DBackpropInputV2" } else { "Conv2DBackpropInput" };
-        let y = run.convolution(name, x, kernel, shape);
+        let y = self.window.in_plane(run, name, x, kernel, shape);
         self.window.finish(run, y, self.use_bias.then_some(1), &self.activation);
     }
 }

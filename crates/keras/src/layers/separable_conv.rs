@@ -92,7 +92,7 @@ impl Layer for SeparableConv {
             run.in_shape(0).get(channel).copied().unwrap_or(1).saturating_mul(self.depth_multiplier);
         between.get_mut(channel).into_iter().for_each(|d| *d = channels);
         let x = self.window.convolution(run, "DepthwiseConv2dNative", x, depthwise, &between);
-        let y = run.convolution("Conv2D", x, pointwise, shape);
+        let y = self.window.in_plane(run, "Conv2D", x, pointwise, shape);
         self.window.finish(run, y, self.use_bias.then_some(2), &self.activation);
     }
 }

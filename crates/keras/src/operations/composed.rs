@@ -3,7 +3,7 @@
 //! keras/src/backend/tensorflow/numpy.py, linalg.py, math.py and nn.py; keras/src/ops/nn.py (`_normalize`, `_layer_normalization`,
 //! `_rms_normalization`) and image.py (`_extract_patches`); tensorflow/python/ops/math_ops.py (`reduce_variance`, `reduce_logsumexp`).
 
-use super::Operation;
+use super::{Operation, angles};
 use crate::run::Run;
 use memfit_graph::kernels::{Flow, Wire};
 use memfit_graph::{DType, elements};
@@ -115,6 +115,14 @@ impl Operation {
                 let y = run.binary("AddV2", most, log);
                 run.choose(mask, sum, y)
             }
+            "Hypot" if run.tensors() == 2 => {
+                let other = run.x(1);
+                angles::hypot(run, x, other)
+            }
+            "Arctan2" if run.tensors() == 2 => {
+                let other = run.x(1);
+                angles::arctan2(run, x, other)
+            }
             "Deg2rad" | "Rad2deg" => run.scaled("Mul", x),
             "Log2" | "Log10" => {
                 let log = run.unary("Log", x);
@@ -139,7 +147,7 @@ impl Operation {
                 let kernel = run.constant(&shape[3..], dtype);
                 run.convolution("Conv2D", x, kernel, &shape)
             }
-            _ => return None,
+            _ => return self.sorting(run, x),
         };
         Some(y)
     }
@@ -158,9 +166,15 @@ impl Operation {
 
     /// The shape of `x` with one element along each of the axes that are reduced.
     fn rows(&self, run: &Run<'_, '_>, x: Wire) -> Vec<u64> {
+        self.rows_at(run, x, 1)
+    }
+
+    /// The same where the axes are this argument of the call.
+    pub(super) fn rows_at(&self, run: &Run<'_, '_>, x: Wire, position: usize) -> Vec<u64> {
         let mut rows = run.shape(x).to_vec();
         let rank = rows.len() as i64;
-        let axes = self.integers(run.call, 1, &["axis", "axes"]).unwrap_or_else(|| (0..rank).collect());
+        let axes =
+            self.integers(run.call, position, &["axis", "axes"]).unwrap_or_else(|| (0..rank).collect());
         for axis in axes {
             let at = usize::try_from(if axis < 0 { axis.saturating_add(rank) } else { axis });
             at.ok().and_then(|at| rows.get_mut(at)).into_iter().for_each(|d| *d = 1);

@@ -44,6 +44,7 @@ const BINARY: &[(&str, &str)] = &[
     ("Subtract", "Sub"),
     ("Multiply", "Mul"),
     ("Divide", "RealDiv"),
+    ("DivideNoNan", "DivNoNan"),
     ("TrueDivide", "RealDiv"),
     ("Maximum", "Maximum"),
     ("Minimum", "Minimum"),

@@ -5,6 +5,7 @@
 //! `TensorFlowOpLayer`). An operation has no variables. Those whose shapes have a rule are in tables below, by the class that Keras 3
 //! gives them; of all others, what the file recorded where they are read is taken.
 
+pub(crate) mod angles;
 mod composed;
 pub(crate) mod contraction;
 mod diagonal;
@@ -21,6 +22,7 @@ mod product;
 mod reduction;
 mod reshaping;
 mod signal;
+pub(crate) mod sorting;
 mod torch;
 mod windows;
 

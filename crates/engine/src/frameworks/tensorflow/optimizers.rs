@@ -254,8 +254,10 @@ impl Update<'_> {
     }
 
     fn adafactor(&mut self, gradient: Wire, slots: &[u32]) {
-        let gradient = self.dense(gradient);
+        let value = self.read(self.variable);
+        let size = self.mean_square(value);
         let square = self.flow.scaled("Square", gradient);
+        let square = self.dense(square);
         let regulated = self.flow.shifted("AddV2", square);
         let v = match slots {
             [rows, columns, v] => {
@@ -283,12 +285,17 @@ impl Update<'_> {
         };
         let value = self.read(v);
         let root = self.flow.scaled("Sqrt", value);
-        let update = self.flow.binary("RealDiv", gradient, root);
-        let square = self.flow.scaled("Square", update);
-        let rms = self.flow.reduce("Mean", square, &[]);
+        let update = self.quotient(gradient, root);
+        let rms = self.mean_square(update);
         let clipped = self.flow.scaled("RealDiv", update);
         self.flow.wait(clipped, rms);
         let scaled = self.flow.scaled("Mul", clipped);
+        self.flow.wait(scaled, size);
         self.subtract(self.variable, scaled);
+    }
+
+    fn mean_square(&mut self, x: Wire) -> Wire {
+        let square = self.flow.scaled("Square", x);
+        self.flow.reduce("Mean", square, &[])
     }
 }
