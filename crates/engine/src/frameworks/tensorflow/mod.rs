@@ -3,7 +3,8 @@
 //! Forward, loss, gradients (`tape`) and the optimizer's update are kernels of one graph (`Flow`). What nobody needs is
 //! pruned, the rest is put in the order in which the executor runs it (`schedule`), and reference counts are played
 //! through (`memory`): a buffer is freed after its last reader, and written over where a kernel may. XLA, where it is on,
-//! first fuses chains of elementwise kernels (`xla`). Rules are those of TensorFlow 2.21 and Keras 3.15.
+//! first fuses chains of elementwise kernels (`xla`), and of two orders takes the one that needs less. Rules are those of
+//! TensorFlow 2.21 and Keras 3.15.
 
 mod constants;
 mod dependencies;
@@ -141,28 +142,34 @@ pub(crate) fn run(
             merged::merge(&mut builder.flow);
             merged::fold_transposes(&mut builder.flow);
         }
-        let names = plan
-            .grappler
+        let names = (plan.grappler && !plan.xla)
             .then(|| Names::of(&builder.flow, &graph.name, &builder.layers).with(&plan.optimizer));
-        if let Some(names) = names.as_ref().filter(|_| !plan.xla) {
+        if let Some(names) = &names {
             pushed::push_down(&mut builder.flow, names, &kept);
         }
         let roots = names.as_ref().map(|names| (&*roots, names));
         let schedule = Schedule::new(&builder.flow, &kept, roots, parallel);
-        let play = |place| memory::play(&builder, &schedule.order(place), &kept, &[], &gradients);
-        // One program under XLA has an order of its own.
-        let places = (0..schedule::PLACES).map(Some).filter(|_| !plan.xla && plan.mode == Mode::Train);
-        let played: Vec<Played> = places.map(play).collect();
+        let play = |order: Vec<u32>| memory::play(&builder, &order, &kept, &[], &gradients);
         let highest = |one: &Played| replay::highest(&one.timeline, 1).0;
-        let mut played = sorted_by_key(played, highest);
-        let middle = played.len() / 2;
-        let most = played.last().map_or(0, highest);
-        let mut played = if played.is_empty() { play(None) } else { played.swap_remove(middle) };
-        if !plan.xla {
-            let on_gpu = memory::play(&builder, &schedule.order_on_gpu(), &kept, &[], &gradients);
+        if plan.xla {
+            // The order that needs least (xla/service/hlo_memory_scheduler.cc, `DefaultMemoryScheduler`).
+            let [one, frugal] = [schedule.order(None), schedule.frugal(&kept)].map(play);
+            let (mut least, other) =
+                if highest(&frugal) < highest(&one) { (frugal, one) } else { (one, frugal) };
+            least.timeline.spread = spread(highest(&least), highest(&other));
+            least
+        } else {
+            let places = if plan.mode == Mode::Train { schedule::PLACES } else { 0 };
+            let played = (0..places).map(|place| play(schedule.order(Some(place)))).collect();
+            let mut played = sorted_by_key(played, highest);
+            let middle = played.len() / 2;
+            let most = played.last().map_or(0, highest);
+            let mut played =
+                if played.is_empty() { play(schedule.order(None)) } else { played.swap_remove(middle) };
+            let on_gpu = play(schedule.order_on_gpu());
             played.timeline.spread = spread(highest(&played), most.max(highest(&on_gpu)));
+            played
         }
-        played
     };
     Ok(Step {
         timeline: played.timeline,

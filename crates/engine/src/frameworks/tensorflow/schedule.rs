@@ -108,6 +108,61 @@ impl Schedule<'_> {
         order
     }
 
+    /// An order that XLA tries: of what is ready, the kernel that frees most beyond what it makes, then the one with most readers
+    /// (xla/service/hlo_memory_scheduler.cc, `ListScheduler`). What makes no buffer of its own runs at once.
+    pub(super) fn frugal(&self, kept: &[Wire]) -> Vec<u32> {
+        let kernels = &self.flow.kernels;
+        // By kernel and output, the one whose buffer it is; by buffer, its bytes and how many kernels have still to read it.
+        let mut first = Vec::with_capacity(kernels.len());
+        let (mut of, mut bytes) = (Vec::new(), Vec::new());
+        for kernel in kernels {
+            first.push(of.len());
+            let from =
+                kernel.inputs.first().map(|wire| of[first[wire.kernel as usize] + wire.output as usize]);
+            for made in &kernel.outputs {
+                let is_new = matches!(made.place, Place::New | Place::Reuse);
+                let shared = from.filter(|_| made.place == Place::Alias && kernel.effect == Effect::None);
+                of.push(shared.unwrap_or(of.len()));
+                bytes.push(if is_new { made.dtype.size_of(made.elements()).0 } else { 0 });
+            }
+        }
+        let buffer = |wire: &Wire| of[first[wire.kernel as usize] + wire.output as usize];
+        let reads = |at: u32| {
+            let mut reads: Vec<usize> = kernels[at as usize].inputs.iter().map(buffer).collect();
+            reads.sort_unstable();
+            reads.dedup();
+            reads
+        };
+        let makes_none =
+            |at: u32| kernels[at as usize].effect == Effect::None && is_cheap(&kernels[at as usize]);
+        let mut left = vec![0_u32; of.len()];
+        kept.iter().for_each(|wire| left[buffer(wire)] += 1);
+        let needed = self.waits.needed.iter().copied();
+        needed.filter(|at| !makes_none(*at)).flat_map(reads).for_each(|buffer| left[buffer] += 1);
+        let gain = |at: u32, left: &[u32]| {
+            let freed = reads(at).into_iter().filter(|buffer| left[*buffer] == 1).map(|buffer| bytes[buffer]);
+            let own = first[at as usize]..first[at as usize] + kernels[at as usize].outputs.len();
+            let made =
+                bytes.get(own).unwrap_or_default().iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
+            i128::from(freed.fold(0, u64::saturating_add)) - i128::from(made)
+        };
+        let mut waiting = self.waits.number.clone();
+        let mut steps = Steps::new(self.flow, &self.waits.needed, self.parallel);
+        let (mut ready, mut order) = (self.first.clone(), Vec::new());
+        loop {
+            let best = (0..).zip(&ready).max_by_key(|(_, at)| {
+                (makes_none(**at), gain(**at, &left), self.waits.readers[**at as usize].len())
+            });
+            let Some((best, _)) = best else { return order };
+            let at = ready.swap_remove(best);
+            order.push(at);
+            if !makes_none(at) {
+                reads(at).into_iter().for_each(|buffer| left[buffer] -= 1);
+            }
+            ready.extend(self.ready_after(at, &mut waiting, &mut steps));
+        }
+    }
+
     /// What is ready once this kernel has run, in the order of the graph.
     fn ready_after(&self, at: u32, waiting: &mut [u32], steps: &mut Steps<'_>) -> Vec<u32> {
         let mut ready = Vec::new();
@@ -160,6 +215,22 @@ mod tests {
             assert_eq!(begun[0], whole[2 * place]);
             assert!((0..30).all(|i| begun[(i + 1) % 30] == (begun[i] + 29) % 30), "{begun:?}");
         }
+    }
+
+    #[test]
+    fn what_frees_most_runs_first() {
+        // Two products of one gradient: of the one that is the last to read what forward made, the result is small.
+        let mut flow = Flow::default();
+        let float =
+            |flow: &mut Flow, name, inputs: &[Wire], n| flow.make(name, inputs, &[n], DType::Float32, None);
+        let x = float(&mut flow, "X", &[], 1000);
+        let y = float(&mut flow, "Y", &[x], 1000);
+        let view = flow.view("Reshape", x, &[10, 100]);
+        let dx = float(&mut flow, "of inputs", &[y], 1000);
+        let dw = float(&mut flow, "of weights", &[view, y], 10);
+        let schedule = Schedule::new(&flow, &[dx, dw], None, 1);
+        let order = schedule.frugal(&[dx, dw]);
+        assert_eq!(order, [x, view, y, dw, dx].map(|wire| wire.kernel));
     }
 
     #[test]
