@@ -87,10 +87,17 @@ impl<'r, 'a> Run<'r, 'a> {
         if matches!(activation, Activation::Other(_)) {
             return self.lowering.bound(x);
         }
+        let is_keras3 = self.is_keras3();
         let flow = &mut **self.lowering;
         match activation {
             Activation::Linear => x,
             Activation::HardTanh => flow.clipped(x),
+            // clip(0.2 * x + 0.5, 0, 1) (tf_keras/src/backend.py)
+            Activation::HardSigmoid if !is_keras3 => {
+                let scaled = flow.scaled("Mul", x);
+                let shifted = flow.shifted("AddV2", scaled);
+                flow.clipped(shifted)
+            }
             Activation::TanhShrink => {
                 let tanh = flow.unary("Tanh", x);
                 flow.binary("Sub", x, tanh)
@@ -195,7 +202,7 @@ impl<'r, 'a> Run<'r, 'a> {
     pub fn resize(&mut self, name: &'static str, x: Wire, shape: &[u64]) -> Wire {
         let dtype = self.dtype(x);
         let mut y = self.resized(name, x, shape);
-        if dtype.is_half() {
+        if dtype.is_half() && self.is_keras3() {
             // `saturate_cast` (backend/tensorflow/image.py)
             y = self.clipped(y);
         }

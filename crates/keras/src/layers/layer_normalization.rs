@@ -1,7 +1,8 @@
 //! LayerNormalization and RMSNormalization. Keras 2 and 3; the second Keras 3.
 //!
 //! keras/src/layers/normalization/layer_normalization.py, rms_normalization.py: parameters of the normalized axes' shape. With
-//! `rms_scaling` there is a gamma and no beta.
+//! `rms_scaling` there is a gamma and no beta. Keras 2 runs the fused batch norm over the samples where the axes are the last ones and
+//! epsilon is large enough (tf_keras/src/layers/normalization/layer_normalization.py, `_fused_can_be_used`), then scales and shifts.
 
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
@@ -9,7 +10,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
-use memfit_graph::OpError;
+use memfit_graph::{DType, OpError, elements};
 use serde::Deserialize;
 
 /// A norm over axes of each sample.
@@ -24,6 +25,9 @@ pub struct LayerNormalization {
     /// Whether there is a gamma.
     #[serde(default = "super::yes")]
     pub scale: bool,
+    /// What is added to the variance.
+    #[serde(default = "thousandth")]
+    pub epsilon: f64,
     /// Whether it only divides by the root mean square, in float32.
     #[serde(default)]
     pub rms_scaling: bool,
@@ -51,11 +55,77 @@ pub const SPECS: &[LayerSpec] = &[
     },
 ];
 
+fn thousandth() -> f64 {
+    1e-3
+}
+
+/// The smallest epsilon of the fused kernel.
+const LEAST: f64 = 1.001e-5;
+
 /// The sizes of the axes in ascending order.
 fn sizes(x: &Spec, axes: &[i64]) -> Result<Vec<u64>, OpError> {
     let mut axes = axes.iter().map(|a| x.axis(*a)).collect::<Result<Vec<_>, _>>()?;
     axes.sort_unstable();
     axes.iter().map(|a| spec::number(&x.dims()[*a])).collect()
+}
+
+impl LayerNormalization {
+    /// Where the axes begin of a tensor of this rank that Keras 2 runs fused.
+    fn fused(&self, rank: usize) -> Option<usize> {
+        let first = self.axis.iter().map(|axis| super::position(rank, *axis)).min()?;
+        (rank - first == self.axis.len() && self.epsilon >= LEAST).then_some(first)
+    }
+
+    /// Keras 2's: fused, or composed as a batch norm is.
+    fn second(&self, run: &mut Run<'_, '_>) {
+        let shape = run.in_shape(0).to_vec();
+        let mut each = shape.clone();
+        super::ones_at(&mut each, &self.axis);
+        let fused = self.fused(shape.len());
+        // What is normalised together; of the last axis alone it broadcasts as it is.
+        let own: Vec<u64> =
+            each.iter().zip(&shape).map(|(one, all)| if one == all { 1 } else { *all }).collect();
+        let own =
+            if self.axis.len() > 1 { &own[..] } else { own.last().map_or(&[][..], std::slice::from_ref) };
+        let mut k = 0;
+        let mut next = |run: &mut Run<'_, '_>, given: bool| {
+            given.then(|| {
+                k += 1;
+                let weight = if fused.is_some() { run.weight(k - 1) } else { run.weight_f32(k - 1) };
+                if run.made(weight).elements() == elements(own) {
+                    run.view("Reshape", weight, own)
+                } else {
+                    weight
+                }
+            })
+        };
+        let (scale, offset) = (next(run, self.scale), next(run, self.center));
+        let Some(first) = fused else {
+            let x = run.x_f32(0);
+            let moments = run.moments(x, &each);
+            let y = run.normalize(x, moments, scale, offset);
+            let y = run.to_compute(y);
+            return run.finish(y);
+        };
+        let x = run.x(0);
+        let (samples, all) = (elements(&shape[..first]), elements(&shape[first..]));
+        let flat = run.view("Reshape", x, &[1, samples, all, 1]);
+        // Constants that come of a shape are not there before the tensor is (`ConstantFolding::MaterializeShapes`).
+        let [ones, zeros] = [0; 2].map(|_| {
+            let constant = run.constant(&[samples], DType::Float32);
+            run.wait(constant, x);
+            constant
+        });
+        let y = run.fused_batch_norm(flat, ones, zeros, &[]);
+        let mut y = run.view("Reshape", y, &shape);
+        if let Some(scale) = scale {
+            y = run.binary("Mul", y, scale);
+        }
+        if let Some(offset) = offset {
+            y = run.binary("AddV2", y, offset);
+        }
+        run.finish(y);
+    }
 }
 
 impl Layer for LayerNormalization {
@@ -90,6 +160,9 @@ impl Layer for LayerNormalization {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
+        if !run.is_keras3() {
+            return self.second(run);
+        }
         let x = run.x_f32(0);
         let mut rows = run.shape(x).to_vec();
         super::ones_at(&mut rows, &self.axis);
@@ -140,5 +213,25 @@ impl Layer for RmsNormalization {
         let y = run.rms_norm(x, &rows, Some(scale));
         let y = run.to_compute(y);
         run.finish(y);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keras_2_has_one_kernel_over_the_last_axes_alone() {
+        for (config, fused) in [
+            (json!({"axis": [-1]}), Some(3)),
+            (json!({"axis": [1, 2, 3]}), Some(1)),
+            (json!({"axis": [1]}), None),
+            (json!({"axis": [1, 3]}), None),
+            (json!({"axis": [3], "epsilon": 1e-6}), None),
+        ] {
+            let layer: LayerNormalization = serde_json::from_value(config.clone()).unwrap();
+            assert_eq!(layer.fused(4), fused, "{config}");
+        }
     }
 }

@@ -161,7 +161,10 @@ impl Layer for UpSampling {
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         let (mut y, shape) = (run.x(0), run.out_shape(0));
-        if self.interpolation == "nearest" {
+        if self.interpolation == "nearest" && self.axes == 2 && !run.is_keras3() {
+            // tf_keras/src/backend.py, `resize_images`
+            y = run.moved("ResizeNearestNeighbor", y, shape);
+        } else if self.interpolation == "nearest" {
             // `ops.repeat` along one axis after the other: expand_dims, tile, reshape.
             for i in 0..self.axes {
                 let axis = self.data_format.first_axis() + i;
