@@ -116,6 +116,28 @@ impl<'a> Lowering<'a> {
         Operand::Result { call: self.calls.len() - 1, output: 0 }
     }
 
+    /// How many calls are written.
+    pub fn written(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Takes the calls from `from` on out of autograd's record, as a graph that nothing leads to; gives what they would keep.
+    pub fn unrecorded(&mut self, from: usize) -> Vec<Operand> {
+        let mut kept = Vec::new();
+        for (k, call) in self.calls.iter_mut().enumerate().skip(from) {
+            for saved in std::mem::take(&mut call.saved) {
+                match saved {
+                    Saved::Input(i) | Saved::InputFor { input: i, .. } => {
+                        kept.extend(call.inputs.get(i).copied());
+                    }
+                    Saved::Output(output) => kept.push(Operand::Result { call: k, output }),
+                }
+            }
+            call.grads.iter_mut().for_each(|grad| *grad = Grad::None);
+        }
+        kept
+    }
+
     /// Says that node output `j` is this value.
     pub fn bind(&mut self, j: usize, operand: Operand) {
         self.bound.push((j, operand));

@@ -12,7 +12,7 @@ use crate::spatial::DataFormat;
 use crate::spec::Spec;
 use crate::torch::Torch;
 use memfit_graph::kernels::{TfLowering, Wire};
-use memfit_graph::ops::rnn;
+use memfit_graph::ops::{Traced, rnn};
 use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, Penalty, TensorType, Type, Variable};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -187,28 +187,44 @@ pub trait Cell {
 
     /// Runs one step; gives its output, then its new states.
     fn step(&self, run: &mut Run<'_, '_>, now: &Step<'_>) -> Vec<Wire>;
+
+    /// What is drawn once for all steps under PyTorch.
+    fn draw_aten(&self, _: &mut Torch<'_, '_>, _input: &[u64]) -> Drawn<Traced> {
+        Drawn::default()
+    }
+
+    /// The ATen calls of one step; nothing where they are not known.
+    fn step_aten(&self, _: &mut Torch<'_, '_>, _: &Step<'_, Traced>) -> Vec<Traced> {
+        Vec::new()
+    }
 }
 
 /// Dropout's masks of a recurrence, which are the same in every step.
-#[derive(Clone, Debug, Default)]
-pub struct Drawn {
+#[derive(Clone, Debug)]
+pub struct Drawn<T = Wire> {
     /// Of the input.
-    pub input: Vec<Wire>,
+    pub input: Vec<T>,
     /// Of the state.
-    pub state: Vec<Wire>,
+    pub state: Vec<T>,
     /// Of the cells that the cell is made of.
-    pub cells: Vec<Drawn>,
+    pub cells: Vec<Drawn<T>>,
+}
+
+impl<T> Default for Drawn<T> {
+    fn default() -> Self {
+        Drawn { input: Vec::new(), state: Vec::new(), cells: Vec::new() }
+    }
 }
 
 /// What a cell's step works on.
-#[derive(Clone, Copy, Debug)]
-pub struct Step<'s> {
+#[derive(Clone, Debug)]
+pub struct Step<'s, T = Wire> {
     /// Its input.
-    pub x: Wire,
+    pub x: T,
     /// What the step before gave.
-    pub states: &'s [Wire],
+    pub states: &'s [T],
     /// What the cell drew for all steps.
-    pub drawn: &'s Drawn,
+    pub drawn: &'s Drawn<T>,
     /// The cell's first variable among the layer's.
     pub first: usize,
 }

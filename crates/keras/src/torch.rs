@@ -7,6 +7,7 @@ mod activations;
 mod nested;
 mod norms;
 mod recurrent;
+mod steps;
 mod windows;
 
 use crate::arguments::Arguments;
@@ -31,6 +32,8 @@ pub struct Torch<'r, 'l> {
     /// What a layer around this one calls it on, and what came of it.
     given: Vec<Traced>,
     made: Option<Traced>,
+    /// What came of it beside its first output.
+    others: Vec<Traced>,
 }
 
 impl<'r, 'l> Torch<'r, 'l> {
@@ -41,7 +44,7 @@ impl<'r, 'l> Torch<'r, 'l> {
         let mixed = is_mixed.then_some(policy.compute).or(l.autocast.take());
         let variables = [tensors, l.input_count().saturating_sub(tensors)];
         let shape = l.out_shape(0);
-        Torch { call, l, tensors, variables, shape, mixed, given: Vec::new(), made: None }
+        Torch { call, l, tensors, variables, shape, mixed, given: Vec::new(), made: None, others: Vec::new() }
     }
 
     /// Runs a layer that this one holds on these tensors, its variables being this one's from `first` on. What it gives has this shape.
@@ -52,11 +55,22 @@ impl<'r, 'l> Torch<'r, 'l> {
         first: usize,
         shape: &[u64],
     ) -> Option<Traced> {
+        self.inner_call(layer, &Arguments::plain(given.len()), given, first, shape).into_iter().next()
+    }
+
+    /// The same with these arguments, of which the given ones are the tensors: all that it gives.
+    pub fn inner_call(
+        &mut self,
+        layer: &Configured,
+        arguments: &Arguments,
+        given: &[Traced],
+        first: usize,
+        shape: &[u64],
+    ) -> Vec<Traced> {
         let dtype = self.dtype();
         let specs: Vec<Spec> = given.iter().map(|x| Spec::new(Shape::from(&x.shape[..]), dtype)).collect();
-        let arguments = Arguments::plain(given.len());
-        let count = layer.own_weights(&arguments, &specs).map_or(0, |weights| weights.len());
-        let call = LayerCall { facts: &layer.facts, arguments: &arguments };
+        let count = layer.own_weights(arguments, &specs).map_or(0, |weights| weights.len());
+        let call = LayerCall { facts: &layer.facts, arguments };
         let mut inner = Torch {
             call: &call,
             l: &mut *self.l,
@@ -66,9 +80,10 @@ impl<'r, 'l> Torch<'r, 'l> {
             mixed: self.mixed,
             given: given.to_vec(),
             made: None,
+            others: Vec::new(),
         };
         layer.layer.pytorch(&mut inner);
-        inner.made
+        inner.made.into_iter().chain(inner.others).collect()
     }
 
     /// A bound from above.
@@ -160,6 +175,15 @@ impl<'r, 'l> Torch<'r, 'l> {
             y.bind(self.l, 0);
         } else {
             self.made = Some(y.reshape(self.l, self.shape));
+        }
+    }
+
+    /// Makes it the layer's output `j` after the first.
+    pub fn bind(&mut self, j: usize, y: &Traced) {
+        if self.given.is_empty() {
+            y.bind(self.l, j);
+        } else {
+            self.others.push(y.clone());
         }
     }
 
@@ -339,11 +363,11 @@ impl<'r, 'l> Torch<'r, 'l> {
             // layers/activations/softmax.py: what is masked is chosen before and after, and names hold both scores.
             Some(mask) => {
                 let chosen = self.choose(mask, &[&scores]);
-                let weights = self.softmax("_softmax", &chosen);
+                let weights = self.activate(&crate::activation::Activation::Softmax, &chosen);
                 let weights = self.choose(mask, &[&weights]);
                 self.holding(&weights, &[&scores, &chosen])
             }
-            None => self.softmax("_softmax", &scores),
+            None => self.activate(&crate::activation::Activation::Softmax, &scores),
         };
         if drops {
             weights = self.dropout(&weights);

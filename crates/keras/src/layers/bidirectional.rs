@@ -104,42 +104,63 @@ impl Layer for Bidirectional {
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let cells =
             [&self.forward, &self.backward].map(|layer| layer.layer.downcast::<Rnn>()?.on_cudnn(false));
-        let ([Some(a), Some(b)], false) = (cells, run.tensors() > 1 || self.merge == MergeMode::None) else {
+        let mask = run.argument(2, "mask");
+        if run.tensors() > 1 + usize::from(mask.is_some()) {
             return run.not_modelled();
-        };
+        }
         let (x, shape) = (run.x(0), run.out_shape());
-        let (units, both) = ([a.units, b.units], [a, b].map(|cell| cell.dropout));
-        let sequences = shape.len() > 2;
-        let halves = if units[0] == units[1] && both == [0.0; 2] {
-            // One call for both directions (`_call_fused_lstm`, `_call_fused_gru`).
-            let y = run.recurrent(&x, [a.states().len(), 2], units[0], &[], &[]);
-            let steps = y.shape.get(1).copied().unwrap_or(1);
-            [(0, steps.saturating_sub(1)), (units[0], 0)].map(|(start, last)| {
-                let half = y.narrow(run.l, 2, start, units[0]);
-                if sequences {
-                    half
-                } else {
-                    half.narrow(run.l, 1, last, 1).reshape(run.l, &[x.shape[0], units[0]])
-                }
-            })
-        } else {
-            let one = |run: &mut Torch<'_, '_>, layer, width: u64, first| {
-                let outer = shape.get(..shape.len().saturating_sub(1)).unwrap_or_default();
-                run.inner(layer, std::slice::from_ref(&x), first, &[outer, &[width]].concat())
-            };
-            let forward = one(run, &self.forward, units[0], 0);
-            let backward = one(run, &self.backward, units[1], run.weights() / 2);
-            let (Some(forward), Some(mut backward)) = (forward, backward) else { return run.not_modelled() };
-            if sequences {
-                backward = backward.scale(run.l, "flip");
+        let sequences = shape.len() > x.rank() - 1;
+        let mut states = Vec::new();
+        let halves = match cells {
+            [Some(a), Some(b)]
+                if mask.is_none() && a.units == b.units && [a.dropout, b.dropout] == [0.0; 2] =>
+            {
+                // One call for both directions (`_call_fused_lstm`, `_call_fused_gru`).
+                let y = run.recurrent(&x, [a.states().len(), 2], a.units, &[], &[]);
+                let steps = y.shape.get(1).copied().unwrap_or(1);
+                [(0, steps.saturating_sub(1)), (a.units, 0)].map(|(start, last)| {
+                    let half = y.narrow(run.l, 2, start, a.units);
+                    if sequences {
+                        half
+                    } else {
+                        half.narrow(run.l, 1, last, 1).reshape(run.l, &[x.shape[0], a.units])
+                    }
+                })
             }
-            [forward, backward]
+            _ => {
+                let (mut arguments, mut tensors) = (Arguments::plain(1), vec![x.clone()]);
+                if let Some(mask) = mask {
+                    arguments.named.insert("mask".into(), Argument::Tensor(1));
+                    tensors.push(mask);
+                }
+                let second = run.weights() / 2;
+                let mut each = |(layer, first): (&Configured, usize)| {
+                    let units = layer.layer.downcast::<Rnn>()?.cell.layer.cell()?.output();
+                    let outer = shape.get(..shape.len().saturating_sub(1)).unwrap_or_default();
+                    let made = run.inner_call(layer, &arguments, &tensors, first, &[outer, &[units]].concat());
+                    let (y, own) = made.split_first()?;
+                    states.extend(own.iter().cloned());
+                    Some(y.clone())
+                };
+                let made = [(&self.forward, 0), (&self.backward, second)].map(&mut each);
+                let [Some(forward), Some(backward)] = made else { return run.not_modelled() };
+                let backward = if sequences { backward.scale(run.l, "flip") } else { backward };
+                [forward, backward]
+            }
         };
+        let first = if self.merge == MergeMode::None { 2 } else { 1 };
+        for (j, state) in (first..).zip(&states) {
+            run.bind(j, state);
+        }
         let y = match self.merge {
             MergeMode::Concat => run.cat(&halves, shape),
             MergeMode::Product => run.mul(&halves[0], &halves[1]),
             MergeMode::Mean => run.add(&halves[0], &halves[1]).scale(run.l, "div"),
-            MergeMode::Sum | MergeMode::None => run.add(&halves[0], &halves[1]),
+            MergeMode::Sum => run.add(&halves[0], &halves[1]),
+            MergeMode::None => {
+                run.bind(1, &halves[1]);
+                halves[0].clone()
+            }
         };
         run.finish(&y);
     }

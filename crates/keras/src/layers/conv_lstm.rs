@@ -5,12 +5,15 @@
 use super::LayerSpec;
 use super::gates::{masked, masks, parts};
 use super::recurrence::{Body, Recurrence, begin};
+use super::rnn::RnnOptions;
 use crate::activation::Activation;
 use crate::layer::{Call, Drawn, Keras, Layer, Weight};
 use crate::run::Run;
-use crate::spatial::Window;
+use crate::spatial::{Padding, Window, one};
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::kernels::Wire;
+use memfit_graph::ops::Traced;
 use memfit_graph::{Dim, OpError};
 use serde::Deserialize;
 
@@ -110,6 +113,55 @@ impl ConvLstm {
         Some(vec![h, h, c])
     }
 
+    /// The ATen calls of one step.
+    fn step_aten(
+        &self,
+        run: &mut Torch<'_, '_>,
+        x: &Traced,
+        [h, c]: [&Traced; 2],
+        drawn: &Drawn<Traced>,
+    ) -> Option<Vec<Traced>> {
+        let again = Window { strides: one(), dilation_rate: one(), padding: Padding::Same, ..self.window.clone() };
+        let inputs: Vec<Traced> = (0..GATES).map(|gate| run.dropped(x, &drawn.input, gate)).collect();
+        let states: Vec<Traced> = (0..GATES).map(|gate| run.dropped(h, &drawn.state, gate)).collect();
+        let mut parts = |k: usize, axis| {
+            let variable = run.weight(k);
+            run.parts(&variable, axis, GATES as u64)
+        };
+        let (kernels, recurrent) = (parts(0, self.window.axes + 1), parts(1, self.window.axes + 1));
+        let biases = if self.use_bias { parts(2, 0) } else { Vec::new() };
+        let mut of_x = Vec::new();
+        for (gate, (x, kernel)) in inputs.iter().zip(&kernels).enumerate() {
+            let mut y = run.convolve(x, kernel, &self.window, &h.shape);
+            if let Some(bias) = biases.get(gate) {
+                let mut shape = vec![1; h.rank()];
+                let at = self.window.data_format.channel_axis(h.rank());
+                shape.get_mut(at).into_iter().for_each(|d| *d = self.filters);
+                let bias = bias.reshape(run.l, &shape);
+                y = run.add_in_place(&y, &bias);
+            }
+            of_x.push(y);
+        }
+        let convolved = states.iter().zip(&recurrent).map(|(h, kernel)| run.convolve(h, kernel, &again, &h.shape));
+        let of_h: Vec<Traced> = convolved.collect();
+        let ([x_i, x_f, x_c, x_o], [h_i, h_f, h_c, h_o]) = (&of_x[..], &of_h[..]) else { return None };
+        let mut gate = |x, h, function: &Activation| {
+            let sum = run.add(x, h);
+            run.activate(function, &sum)
+        };
+        let (i, f) = (gate(x_i, h_i, &self.recurrent_activation), gate(x_f, h_f, &self.recurrent_activation));
+        let carried = run.mul(&f, c);
+        let sum = run.add(x_c, h_c);
+        let candidate = run.activate(&self.activation, &sum);
+        let added = run.mul(&i, &candidate);
+        let c = run.add(&carried, &added);
+        let sum = run.add(x_o, h_o);
+        let o = run.activate(&self.recurrent_activation, &sum);
+        let shown = run.activate(&self.activation, &c);
+        let h = run.mul(&o, &shown);
+        Some(vec![h.clone(), h, c])
+    }
+
     /// One step's input, and the dims of a state.
     fn state(&self, inputs: &[Spec]) -> Result<(Spec, Vec<Dim>), OpError> {
         let x = spec::input_of_rank(inputs, 0, self.window.axes + 3)?;
@@ -155,6 +207,39 @@ impl Layer for ConvLstm {
             outputs.extend([call.output(state.clone()), call.output(state)]);
         }
         Ok(outputs)
+    }
+
+    fn pytorch(&self, run: &mut Torch<'_, '_>) {
+        let mask = run.argument(2, "mask");
+        if run.tensors() > 1 + usize::from(mask.is_some()) || self.stateful {
+            return run.not_modelled();
+        }
+        let (x, mut state) = (run.x(0), run.out_shape().to_vec());
+        if self.return_sequences && state.len() > 1 {
+            state.remove(1);
+        }
+        let input: Vec<u64> = x.shape.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, d)| *d).collect();
+        let drawn = Drawn {
+            input: run.drawn(&input, self.dropout, GATES),
+            state: run.drawn(&state, self.recurrent_dropout, GATES),
+            cells: Vec::new(),
+        };
+        let options = RnnOptions {
+            return_sequences: self.return_sequences,
+            go_backwards: self.go_backwards,
+            ..RnnOptions::default()
+        };
+        let states = vec![run.zeros(&state), run.zeros(&state)];
+        let step = |run: &mut Torch<'_, '_>, x: Traced, states: &[Traced]| match states {
+            [h, c] => self.step_aten(run, &x, [h, c], &drawn).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let made = run.steps(&x, mask, states, &options, &step).unwrap_or_default();
+        let Some((y, states)) = made.split_first() else { return run.not_modelled() };
+        for (j, state) in (1..).zip(states) {
+            run.bind(j, state);
+        }
+        run.finish(y);
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

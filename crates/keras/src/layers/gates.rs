@@ -42,7 +42,7 @@ pub(super) fn parts(run: &mut Run<'_, '_>, x: Wire, width: u64, count: usize) ->
 
 impl RecurrentCell {
     /// How many gates it has.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         match self.gates {
             Gates::Simple => 1,
             Gates::Gru => 3,
@@ -51,7 +51,7 @@ impl RecurrentCell {
     }
 
     /// Whether each gate has products of its own.
-    fn is_split(&self) -> bool {
+    pub(crate) fn is_split(&self) -> bool {
         self.gates != Gates::Simple && (self.implementation == Some(1) || self.recurrent_dropout > 0.0)
     }
 

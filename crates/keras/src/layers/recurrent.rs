@@ -10,8 +10,10 @@ use crate::layer::{Call, Cell, Drawn, Keras, Layer, Step, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
+use crate::torch::Torch;
 use memfit_graph::OpError;
 use memfit_graph::kernels::Wire;
+use memfit_graph::ops::Traced;
 use serde::Deserialize;
 
 /// Which recurrence it is.
@@ -104,7 +106,7 @@ pub const SPECS: &[LayerSpec] = &[
 
 impl RecurrentCell {
     /// Whether a GRU's reset gate comes after the product. Keras 2 files from before `reset_after` have no such key, and meant false.
-    pub(super) fn resets_after(&self, keras: Keras) -> bool {
+    pub(crate) fn resets_after(&self, keras: Keras) -> bool {
         self.reset_after.unwrap_or(keras == Keras::V3 || self.cudnn_only)
     }
 }
@@ -168,5 +170,16 @@ impl Cell for RecurrentCell {
 
     fn step(&self, run: &mut Run<'_, '_>, now: &Step<'_>) -> Vec<Wire> {
         self.stepped(run, now)
+    }
+
+    fn draw_aten(&self, run: &mut Torch<'_, '_>, input: &[u64]) -> Drawn<Traced> {
+        let count = if self.is_split() { self.count() } else { 1 };
+        let state = [input.first().copied().unwrap_or(1), self.units];
+        let input = run.drawn(input, self.dropout, count);
+        Drawn { input, state: run.drawn(&state, self.recurrent_dropout, count), cells: Vec::new() }
+    }
+
+    fn step_aten(&self, run: &mut Torch<'_, '_>, now: &Step<'_, Traced>) -> Vec<Traced> {
+        run.cell_step(self, now).unwrap_or_default()
     }
 }

@@ -5,9 +5,9 @@
 
 use super::LayerSpec;
 use super::recurrence::{Body, Recurrence, begin};
-use super::recurrent::RecurrentCell;
+use super::recurrent::{Gates, RecurrentCell};
 use crate::arguments::Arguments;
-use crate::layer::{Call, Cell, Configured, Drawn, Facts, Layer, Step, Weight};
+use crate::layer::{Call, Cell, Configured, Drawn, Facts, Keras, Layer, Step, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
@@ -108,6 +108,42 @@ impl Rnn {
         usize::from(!self.options.time_major)
     }
 
+    /// Its cell where Keras' PyTorch backend has a function for the whole sequence, if there is no mask (lstm.py, gru.py, `inner_loop`).
+    fn fused_cell(&self, keras: Keras) -> Option<&RecurrentCell> {
+        self.cell.layer.downcast::<RecurrentCell>().filter(|cell| {
+            let has_function = cell.gates == Gates::Lstm || cell.resets_after(keras);
+            self.can_fuse && has_function && !cell.drops_state() && self.options.use_cudnn()
+        })
+    }
+
+    /// The states that a call begins with.
+    fn begin_aten(&self, run: &mut Torch<'_, '_>, x: &Traced, given: Vec<Traced>) -> Vec<Traced> {
+        if !given.is_empty() {
+            return given;
+        }
+        let batch = x.shape.first().copied().unwrap_or(1);
+        let states = self.cell.layer.cell().map(Cell::states).unwrap_or_default();
+        states.into_iter().map(|size| run.zeros(&[batch, size])).collect()
+    }
+
+    /// Its cell step by step.
+    fn stepped(
+        &self,
+        run: &mut Torch<'_, '_>,
+        x: &Traced,
+        given: Vec<Traced>,
+        mask: Option<Traced>,
+    ) -> Option<Vec<Traced>> {
+        let cell = self.cell.layer.cell()?;
+        let [batch, _, features @ ..] = &x.shape[..] else { return None };
+        let drawn = cell.draw_aten(run, &[&[*batch], features].concat());
+        let states = self.begin_aten(run, x, given);
+        let step = |run: &mut Torch<'_, '_>, x: Traced, states: &[Traced]| {
+            cell.step_aten(run, &Step { x, states, drawn: &drawn, first: 0 })
+        };
+        run.steps(x, mask, states, &self.options, &step)
+    }
+
     /// Its cell where Keras' PyTorch backend runs it on cuDNN, and states are asked for only where they may be.
     pub(super) fn on_cudnn(&self, gives_states: bool) -> Option<&RecurrentCell> {
         let options = &self.options;
@@ -150,27 +186,49 @@ impl Layer for Rnn {
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let options = &self.options;
         let at = run.call.arguments.get(1, "initial_state").map(|given| given.tensors()).unwrap_or_default();
-        let may = |cell: &&RecurrentCell| {
-            run.tensors() == 1 + at.len() && (at.is_empty() || at.len() == cell.states().len())
-        };
-        let Some(cell) = self.on_cudnn(true).filter(may) else { return run.not_modelled() };
+        let mask = run.argument(2, "mask");
+        let count = self.cell.layer.cell().map_or(0, |cell| cell.states().len());
+        let is_known = run.tensors() == 1 + at.len() + usize::from(mask.is_some())
+            && (at.is_empty() || at.len() == count)
+            && !options.stateful
+            && !options.time_major;
+        if !is_known {
+            return run.not_modelled();
+        }
         let mut x = run.x(0);
         let given: Vec<Traced> = at.iter().map(|at| run.x(*at)).collect();
-        if cell.dropout > 0.0 && run.l.training {
+        let drops = self.cell.layer.downcast::<RecurrentCell>().filter(|cell| cell.dropout > 0.0);
+        let own = self.fused_cell(run.call.facts.keras).filter(|_| mask.is_none());
+        if own.is_some() && drops.is_some() && run.l.training {
             // By a mask of one step.
             x = x.scale(run.l, "mul");
         }
         let before = x.clone();
-        if options.go_backwards {
+        if own.is_some() && options.go_backwards {
             x = x.scale(run.l, "flip");
         }
+        let Some(cell) = own.filter(|cell| cell.is_default() && !options.unroll) else {
+            let made = match own {
+                Some(cell) => {
+                    let states = self.begin_aten(run, &before, given);
+                    run.fallback(cell, &x, &states, options)
+                }
+                None => self.stepped(run, &x, given, mask),
+            };
+            let made = made.unwrap_or_default();
+            let Some((y, states)) = made.split_first() else { return run.not_modelled() };
+            for (j, state) in (1..).zip(states) {
+                run.bind(j, state);
+            }
+            return run.finish(y);
+        };
         let mut y = run.recurrent(&x, [cell.states().len(), 1], cell.units, &given, &[before]);
         if let Operand::Result { call, .. } = y.operand {
             let shape = [1, x.shape[0], cell.units];
             for output in 1..=cell.states().len() {
                 let operand = Operand::Result { call, output };
                 let state = Traced { operand, shape: shape.into_iter().collect(), ..y.clone() };
-                state.bind(run.l, output);
+                run.bind(output, &state);
             }
         }
         if !options.return_sequences {
@@ -269,7 +327,7 @@ impl Cell for StackedCells {
     }
 
     fn step(&self, run: &mut Run<'_, '_>, now: &Step<'_>) -> Vec<Wire> {
-        let Step { mut x, mut states, mut first, .. } = *now;
+        let (mut x, mut states, mut first) = (now.x, now.states, now.first);
         let mut new = Vec::new();
         for (configured, drawn) in self.cells.iter().zip(&now.drawn.cells) {
             let Some(cell) = configured.layer.cell() else { break };
@@ -280,6 +338,34 @@ impl Cell for StackedCells {
             let Some((output, its)) = made.split_first() else { break };
             x = *output;
             new.extend(its);
+            states = others;
+            first += weights;
+        }
+        [x].into_iter().chain(new).collect()
+    }
+
+    fn draw_aten(&self, run: &mut Torch<'_, '_>, input: &[u64]) -> Drawn<Traced> {
+        let mut input = input.to_vec();
+        let mut drawn = Drawn::default();
+        for cell in self.cells.iter().filter_map(|c| c.layer.cell()) {
+            drawn.cells.push(cell.draw_aten(run, &input));
+            input.last_mut().into_iter().for_each(|d| *d = cell.output());
+        }
+        drawn
+    }
+
+    fn step_aten(&self, run: &mut Torch<'_, '_>, now: &Step<'_, Traced>) -> Vec<Traced> {
+        let (mut x, mut states, mut first) = (now.x.clone(), now.states, now.first);
+        let mut new = Vec::new();
+        for (configured, drawn) in self.cells.iter().zip(&now.drawn.cells) {
+            let Some(cell) = configured.layer.cell() else { return Vec::new() };
+            let spec = Spec::new(Shape::from(&x.shape[..]), run.dtype());
+            let weights = configured.own_weights(&Arguments::plain(1), &[spec]).map_or(0, |w| w.len());
+            let (own, others) = states.split_at_checked(cell.states().len()).unwrap_or((states, &[]));
+            let mut made = cell.step_aten(run, &Step { x, states: own, drawn, first }).into_iter();
+            let Some(output) = made.next() else { return Vec::new() };
+            x = output;
+            new.extend(made);
             states = others;
             first += weights;
         }

@@ -74,7 +74,7 @@ impl Operation {
             _ if KEEP_INPUT.contains(&class) => x.pointwise(run.l, "gelu", Saved::Input(0)),
             _ => match Activation::of_class(class) {
                 Activation::Other(_) => return run.not_modelled(),
-                function => run.activate(&function, &x),
+                function => run.apply(&function, &x),
             },
         };
         run.finish(&y);

@@ -7,11 +7,23 @@
 use super::Torch;
 use crate::activation::Activation;
 use memfit_graph::ops::Traced;
-use memfit_graph::{Autocast, Call, DType, Grad, Operand, OutDtype, Place, Saved};
+use memfit_graph::{Autocast, Call, DType, Grad, Operand, OutDtype, Place, Saved, View};
 
 impl Torch<'_, '_> {
-    /// An activation function.
+    /// An activation function of a layer. Keras hangs the logits on probabilities (activations/activations.py, `_keras_logits`), which
+    /// keeps them as long as autograd keeps those for another function.
     pub fn activate(&mut self, function: &Activation, x: &Traced) -> Traced {
+        let y = self.apply(function, x);
+        if !matches!(function, Activation::Sigmoid | Activation::Softmax) {
+            return y;
+        }
+        let call = Call::new("_keras_logits").input(y.operand, Grad::Pass).input(x.operand, Grad::None);
+        let call = call.output(&y.shape, OutDtype::Like(0), Place::View(0, View::Alias));
+        Traced::of(self.l, call, &y.shape, &[&y])
+    }
+
+    /// The function alone, as an operation between layers.
+    pub fn apply(&mut self, function: &Activation, x: &Traced) -> Traced {
         use Activation as A;
         match function {
             A::Linear => x.clone(),

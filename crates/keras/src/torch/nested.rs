@@ -31,6 +31,7 @@ impl Torch<'_, '_> {
                 mixed: self.mixed,
                 given: given.iter().map(|id| made.get(&(*id)?).cloned()).collect::<Option<_>>()?,
                 made: None,
+                others: Vec::new(),
             };
             layer.layer.layer.pytorch(&mut inner);
             let y = inner.made?;

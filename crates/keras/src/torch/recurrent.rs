@@ -75,7 +75,8 @@ impl Torch<'_, '_> {
         Traced::of(self.l, call.output(shape, OutDtype::Like(0), Place::New), shape, &[weight])
     }
 
-    fn zeros(&mut self, shape: &[u64]) -> Traced {
+    /// Zeros in the dtype that the layer computes in.
+    pub(crate) fn zeros(&mut self, shape: &[u64]) -> Traced {
         let dtype = self.mixed.unwrap_or(self.l.dtype(self.variables[0]));
         let call = Call::new("zeros").output(shape, OutDtype::Is(dtype), Place::New);
         Traced::of(self.l, call, shape, &[])

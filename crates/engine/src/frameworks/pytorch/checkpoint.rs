@@ -136,7 +136,7 @@ impl Machine for Runner<'_> {
         let own = leaves.len();
         for (id, t) in &segment.inputs {
             let mut tensor = *self.tape.tensor(*t);
-            self.tape.memory.hold(tensor.storage);
+            self.tape.hold(*t);
             if tensor.requires_grad() {
                 let layout = self.tape.layouts.made_contiguous(tensor.layout);
                 let (dtype, layer) = (tensor.dtype, self.tape.memory.layer);

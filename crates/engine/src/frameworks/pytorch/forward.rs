@@ -138,6 +138,7 @@ impl Runner<'_> {
         bound: &[(usize, Operand)],
     ) {
         let mut results: SmallVec<[SmallVec<[TensorRef; 4]>; 4]> = SmallVec::new();
+        let mut last = last_uses(calls, bound);
         for (k, call) in calls.iter().enumerate() {
             let inputs: Option<SmallVec<[TensorRef; 6]>> = call
                 .inputs
@@ -151,47 +152,29 @@ impl Runner<'_> {
             let Some(inputs) = inputs else { break };
             let outputs = self.tape.run(call, &inputs);
             results.push(outputs);
-            self.release_results(calls, bound, &results, k);
+            let own = (0..call.outputs.len()).map(|output| Operand::Result { call: k, output });
+            for operand in call.inputs.iter().copied().chain(own) {
+                // Named twice, it goes once.
+                if let Operand::Result { call, output } = operand
+                    && let Some(last) = last.get_mut(call).and_then(|of| of.get_mut(output))
+                    && *last == k
+                {
+                    *last = usize::MAX;
+                    self.tape.release(results[call][output]);
+                }
+            }
         }
         for (j, operand) in bound {
             let Some(id) = node.outputs.get(*j).copied().flatten() else { continue };
             let value = match operand {
-                Operand::Input(i) => refs.get(*i).copied().flatten().inspect(|t| {
-                    let storage = self.tape.tensor(*t).storage;
-                    self.tape.memory.hold(storage);
-                }),
+                Operand::Input(i) => refs.get(*i).copied().flatten().inspect(|t| self.tape.hold(*t)),
                 Operand::Result { call, output } => results.get(*call).and_then(|r| r.get(*output)).copied(),
             };
             if let Some(value) = value {
                 if self.uses[id.index()] == 0 {
-                    let storage = self.tape.tensor(value).storage;
-                    self.tape.memory.release(storage);
+                    self.tape.release(value);
                 } else {
                     self.values[id.index()] = Some(value);
-                }
-            }
-        }
-    }
-
-    /// Releases the results whose last use in the list was call `k`.
-    fn release_results(
-        &mut self,
-        calls: &[Call],
-        bound: &[(usize, Operand)],
-        results: &[SmallVec<[TensorRef; 4]>],
-        k: usize,
-    ) {
-        for (call, outputs) in results.iter().enumerate() {
-            for (output, t) in outputs.iter().enumerate() {
-                let operand = Operand::Result { call, output };
-                let is_at_hand = call == k || calls[k].inputs.contains(&operand);
-                let is_kept = || {
-                    calls[k + 1..].iter().any(|later| later.inputs.contains(&operand))
-                        || bound.iter().any(|(_, b)| *b == operand)
-                };
-                if is_at_hand && !is_kept() {
-                    let storage = self.tape.tensor(*t).storage;
-                    self.tape.memory.release(storage);
                 }
             }
         }
@@ -212,8 +195,25 @@ impl Runner<'_> {
             && is_own
             && let Some(t) = self.values[id.index()].take()
         {
-            let storage = self.tape.tensor(t).storage;
-            self.tape.memory.release(storage);
+            self.tape.release(t);
         }
     }
+}
+
+/// By call and output, the last call that reads it; none for what is bound.
+fn last_uses(calls: &[Call], bound: &[(usize, Operand)]) -> Vec<SmallVec<[usize; 4]>> {
+    let mut last: Vec<SmallVec<[usize; 4]>> =
+        calls.iter().enumerate().map(|(k, call)| smallvec![k; call.outputs.len()]).collect();
+    let mut note = |operand: &Operand, k| {
+        if let Operand::Result { call, output } = operand
+            && let Some(last) = last.get_mut(*call).and_then(|of| of.get_mut(*output))
+        {
+            *last = k;
+        }
+    };
+    for (k, call) in calls.iter().enumerate() {
+        call.inputs.iter().for_each(|operand| note(operand, k));
+    }
+    bound.iter().for_each(|(_, operand)| note(operand, usize::MAX));
+    last
 }

@@ -219,8 +219,7 @@ fn cross_entropy(tape: &mut Tape, logits: TensorRef, target: TensorRef, classes:
         .saves([Saved::Input(0), Saved::Input(1), Saved::Output(1)]);
     let results = tape.run(&nll, &[log_probabilities, target]);
     for t in owned.into_iter().chain([log_probabilities, results[1]]) {
-        let storage = tape.tensor(t).storage;
-        tape.memory.release(storage);
+        tape.release(t);
     }
     results[0]
 }

@@ -84,8 +84,10 @@ impl Tape {
                 Saved::Output(j) => outputs.get(*j),
             };
             if let Some(kept) = kept.map(tensor).filter(|t| !t.is_number) {
-                self.saved.push(kept.storage);
-                self.memory.hold(kept.storage);
+                for storage in [Some(kept.storage), kept.held].into_iter().flatten() {
+                    self.saved.push(storage);
+                    self.memory.hold(storage);
+                }
             }
         }
         let first_input = self.inputs.len();

@@ -50,7 +50,7 @@ impl Runner<'_> {
             };
             let is_number = kind == Stored::Number;
             stored.push(StoredTensor { kind, elements, bytes, layer, optimizer_bytes: Bytes::ZERO });
-            self.values[i] = Some(self.tape.add(Tensor { storage, layout, dtype, edge, is_number }));
+            self.values[i] = Some(self.tape.add(Tensor { storage, layout, dtype, edge, is_number, held: None }));
         }
         for (i, node) in self.graph.nodes.iter().enumerate() {
             let keeps_state = node.op.buffer_inputs().iter().any(|i| {
@@ -90,7 +90,7 @@ impl Runner<'_> {
             self.tape.memory.layer = self.named_layer("(inputs)");
             let bytes = dtype.size_of(self.tape.layouts.elements(layout));
             let storage = self.tape.memory.allocate_named(bytes, Category::Input, name);
-            let tensor = Tensor { storage, layout, dtype, edge: Edge::None, is_number: false };
+            let tensor = Tensor { storage, layout, dtype, edge: Edge::None, is_number: false, held: None };
             self.values[id.index()] = Some(self.tape.add(tensor));
         }
         (leaves, stored)

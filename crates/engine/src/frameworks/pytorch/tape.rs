@@ -30,6 +30,9 @@ const KEEP_FORMAT: [&str; 10] = [
     "cat",
 ];
 
+/// A function that gives its first input and makes it hold the second.
+const HOLDS: &str = "_keras_logits";
+
 /// Index of a tensor on the tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TensorRef(pub(super) u32);
@@ -58,6 +61,9 @@ pub(super) struct Tensor {
     pub(super) edge: Edge,
     /// A Python number or a 0-dim constant: no part in type promotion, never cast, never kept.
     pub(super) is_number: bool,
+    /// What Python's object of it holds, which lives as long as autograd keeps the tensor or a view of it
+    /// (c10/core/impl/PyObjectSlot.h): the logits that Keras hangs on probabilities.
+    pub(super) held: Option<StorageId>,
 }
 
 impl Tensor {
@@ -168,14 +174,14 @@ impl Tape {
     ) -> TensorRef {
         let layout = self.layouts.contiguous(shape);
         let storage = self.new_storage(layout, dtype, category, label);
-        self.add(Tensor { storage, layout, dtype, edge: Edge::None, is_number: false })
+        self.add(Tensor { storage, layout, dtype, edge: Edge::None, is_number: false, held: None })
     }
 
     /// A Python number, or several: seen as a tensor that holds no memory.
     pub(super) fn new_number(&mut self, shape: &[u64], dtype: DType) -> TensorRef {
         let layout = self.layouts.contiguous(shape);
         let storage = self.memory.allocate(Bytes::ZERO, Category::Transient, "host value");
-        self.add(Tensor { storage, layout, dtype, edge: Edge::None, is_number: true })
+        self.add(Tensor { storage, layout, dtype, edge: Edge::None, is_number: true, held: None })
     }
 
     /// Runs a call. Each output's storage is held once for the caller.
@@ -202,6 +208,11 @@ impl Tape {
         let promoted = self.promoted(&inputs);
         let outputs: SmallVec<[TensorRef; 4]> =
             call.outputs.iter().map(|output| self.output(call.function, output, &inputs, promoted)).collect();
+        if let (HOLDS, [_, held], [t]) = (call.function, &inputs[..], &outputs[..]) {
+            let held = self.tensor(*held).storage;
+            self.memory.hold(held);
+            self.tensors[t.0 as usize].held = Some(held);
+        }
         self.convolve_forward(call.function, &inputs, &outputs);
         self.multiply(call.function);
         if differentiable {
@@ -240,7 +251,7 @@ impl Tape {
         let fresh = |tape: &mut Tape, layout: Option<Layout>| {
             let layout = layout.unwrap_or_else(|| tape.layouts.contiguous(shape));
             let storage = tape.new_storage(layout, dtype, Category::Activation, function);
-            Tensor { storage, layout, dtype, edge: Edge::None, is_number: false }
+            Tensor { storage, layout, dtype, edge: Edge::None, is_number: false, held: None }
         };
         let tensor = match &output.place {
             Place::Reserve => {
@@ -270,10 +281,22 @@ impl Tape {
         self.add(tensor)
     }
 
+    /// One more holder of a tensor.
+    pub(super) fn hold(&mut self, t: TensorRef) {
+        let Tensor { storage, held, .. } = *self.tensor(t);
+        [Some(storage), held].into_iter().flatten().for_each(|storage| self.memory.hold(storage));
+    }
+
+    /// One holder less.
+    pub(super) fn release(&mut self, t: TensorRef) {
+        let Tensor { storage, held, .. } = *self.tensor(t);
+        [Some(storage), held].into_iter().flatten().for_each(|storage| self.memory.release(storage));
+    }
+
     /// Another tensor on the same storage, which it holds.
     fn alias(&mut self, t: TensorRef, window: Option<Layout>) -> Tensor {
+        self.hold(t);
         let tensor = *self.tensor(t);
-        self.memory.hold(tensor.storage);
         Tensor { layout: window.unwrap_or(tensor.layout), edge: Edge::None, ..tensor }
     }
 

@@ -24,8 +24,7 @@ impl Runner<'_> {
         self.tape.memory.phase = Phase::Backward;
         if let Some(loss) = losses {
             backward::run(self, loss, leaves, options);
-            let storage = self.tape.tensor(loss).storage;
-            self.tape.memory.release(storage);
+            self.tape.release(loss);
         }
         self.tape.end_autocast();
         self.tape.memory.phase = Phase::OptimizerStep;
@@ -119,8 +118,7 @@ impl Runner<'_> {
             .output(&[], OutDtype::Promoted, Place::New);
         let sum = self.tape.run(&call, &[a, b])[0];
         for t in [a, b] {
-            let storage = self.tape.tensor(t).storage;
-            self.tape.memory.release(storage);
+            self.tape.release(t);
         }
         sum
     }

@@ -1,0 +1,409 @@
+//! Recurrences that run step by step on Keras' PyTorch backend: all but LSTM and GRU as cuDNN has them.
+//!
+//! keras/src/backend/torch/rnn.py (3.15), `rnn`: a Python loop. Autograd records each step; where the loop is not unrolled, a step before
+//! the first one finds the shape of the output, and what that one keeps goes when the function returns. Masked steps choose between
+//! what they made and what was there. `_fallback_lstm` and `_fallback_gru`, where the configuration is not cuDNN's, project the whole
+//! sequence first.
+
+use super::Torch;
+use crate::layer::Step;
+use crate::layers::recurrent::{Gates, RecurrentCell};
+use crate::layers::rnn::RnnOptions;
+use memfit_graph::ops::Traced;
+use memfit_graph::{Call, DType, Grad, OutDtype, Place, View};
+
+/// More steps than these are not written out: a graph of so many calls would take long to run.
+const WRITTEN: u64 = 1 << 12;
+
+/// One step: from its input and the states to its output and the new states.
+pub(crate) type OneStep<'s, 'r, 'l> = dyn Fn(&mut Torch<'r, 'l>, Traced, &[Traced]) -> Vec<Traced> + 's;
+
+impl<'r, 'l> Torch<'r, 'l> {
+    /// Runs `[batch, time, …]` step by step from these states; gives the result, then the last states.
+    pub(crate) fn steps(
+        &mut self,
+        x: &Traced,
+        mask: Option<Traced>,
+        mut states: Vec<Traced>,
+        options: &RnnOptions,
+        step: &OneStep<'_, 'r, 'l>,
+    ) -> Option<Vec<Traced>> {
+        let turned = x.transpose(self.l, 0, 1);
+        let time = *turned.shape.first().filter(|time| (1..=WRITTEN).contains(*time))?;
+        let mut held = vec![x.clone()];
+        let mask = mask.map(|mask| {
+            let shape = [&mask.shape[..], &[1]].concat();
+            self.condition(&mask).reshape(self.l, &shape).transpose(self.l, 0, 1)
+        });
+        let from = self.l.written();
+        let mut sources = [Some(turned.clone()), mask];
+        if !options.unroll {
+            let first = self.row(&turned, 0);
+            let made = step(self, first, &states);
+            held.extend(made);
+            let kept = self.l.unrecorded(from);
+            held.extend(kept.into_iter().map(|operand| Traced { operand, ..x.clone() }));
+            if options.go_backwards {
+                sources = sources.map(|source| Some(source?.scale(self.l, "flip")));
+            }
+        }
+        held.extend(sources.iter().flatten().cloned());
+        let [mut inputs, mut masks] =
+            sources.map(|source| source.map(|source| self.unbind(&source)).unwrap_or_default());
+        if options.unroll && options.go_backwards {
+            inputs.reverse();
+            masks.reverse();
+        }
+        let mut outputs: Vec<Traced> = Vec::new();
+        for (turn, x) in inputs.into_iter().enumerate() {
+            let made = step(self, x, &states);
+            let before = outputs.last().filter(|_| !options.zero_output_for_mask).cloned();
+            let made = match masks.get(turn) {
+                Some(mask) => self.masked(mask, &made, before, &states, options.unroll)?,
+                None => made,
+            };
+            let (output, new) = made.split_first()?;
+            if !options.return_sequences {
+                outputs.clear();
+            }
+            outputs.push(output.clone());
+            states = new.to_vec();
+        }
+        let last = outputs.last()?.clone();
+        let count = if options.return_sequences { time } else { 1 };
+        let stacked = self.cat(&outputs, &[&[count], &last.shape[..]].concat());
+        let y = match (options.return_sequences, options.unroll) {
+            (true, _) => stacked.transpose(self.l, 0, 1),
+            (false, true) => {
+                held.push(stacked);
+                last
+            }
+            (false, false) => self.row(&stacked, 0),
+        };
+        let y = self.holding(&y, &held.iter().collect::<Vec<_>>());
+        Some([y].into_iter().chain(states).collect())
+    }
+
+    /// What a step made where its position counts, and what was there before where it does not.
+    fn masked(
+        &mut self,
+        mask: &Traced,
+        made: &[Traced],
+        before: Option<Traced>,
+        states: &[Traced],
+        is_unrolled: bool,
+    ) -> Option<Vec<Traced>> {
+        let output = made.first()?;
+        let before = before.unwrap_or_else(|| self.zeros(&output.shape));
+        // `_expand_mask`: tiled, which copies.
+        let mut tile = |like: &Traced| {
+            let fixed = if is_unrolled { 1 } else { 2 };
+            let size = |(i, d): (usize, &u64)| if i == 0 || i >= fixed { *d } else { 1 };
+            let shape: Vec<u64> = like.shape.iter().enumerate().map(size).collect();
+            let call = Call::new("repeat").input(mask.operand, Grad::None);
+            Traced::of(self.l, call.output(&shape, OutDtype::Is(DType::Bool), Place::New), &shape, &[])
+        };
+        let masks: Vec<Traced> = made.iter().map(&mut tile).collect();
+        let old = [before].into_iter().chain(states.iter().cloned());
+        let pairs = made.iter().zip(old).zip(&masks);
+        Some(pairs.map(|((new, old), mask)| self.choose(mask, &[new, &old])).collect())
+    }
+
+    /// LSTM and GRU without a mask whose functions cuDNN does not have, or whose loop is to be unrolled.
+    pub(crate) fn fallback(
+        &mut self,
+        cell: &RecurrentCell,
+        x: &Traced,
+        states: &[Traced],
+        options: &RnnOptions,
+    ) -> Option<Vec<Traced>> {
+        let turned = x.transpose(self.l, 0, 1);
+        let [kernel, recurrent] = [0, 1].map(|k| self.weight(k));
+        let bias = cell.use_bias.then(|| self.weight(2));
+        let rows = if cell.gates == Gates::Gru { 2 } else { 1 };
+        let biases = bias.map(|bias| if rows == 1 { vec![bias] } else { self.unbind(&bias) });
+        let at = |k: usize| biases.as_ref().and_then(|biases| biases.get(k));
+        let mut projected = self.matmul(&turned, &kernel);
+        if let Some(bias) = at(0) {
+            projected = self.add(&projected, bias);
+        }
+        let mut states = states.to_vec();
+        let mut outputs: Vec<Traced> = Vec::new();
+        let time = *turned.shape.first().filter(|time| (1..=WRITTEN).contains(*time))?;
+        for turn in 0..time {
+            if cell.gates == Gates::Lstm {
+                let x = self.row(&projected, turn);
+                let product = self.matmul(states.first()?, &recurrent);
+                let z = self.add(&x, &product);
+                let gates = self.parts(&z, 1, 4);
+                states = self.lstm_states(cell, &gates, states.get(1)?)?;
+            } else {
+                let mut product = self.matmul(states.first()?, &recurrent);
+                if let Some(bias) = at(1) {
+                    product = self.add(&product, bias);
+                }
+                let x = self.row(&projected, turn);
+                let [x, h] = [x, product].map(|gates| self.parts(&gates, 1, 3));
+                states = vec![self.gru_state(cell, &x, &h, states.first()?)?];
+            }
+            outputs.push(states.first()?.clone());
+        }
+        let last = outputs.last()?.clone();
+        let stacked = self.cat(&outputs, &[&[time], &last.shape[..]].concat());
+        let y = if options.return_sequences { stacked.transpose(self.l, 0, 1) } else { last };
+        let held: Vec<&Traced> = [x, &turned, &projected, &stacked].into_iter().chain(&outputs).collect();
+        let y = self.holding(&y, &held);
+        Some([y].into_iter().chain(states).collect())
+    }
+
+    /// Row `at` of a tensor: a view, whose gradient has the whole one's shape.
+    pub(crate) fn row(&mut self, x: &Traced, at: u64) -> Traced {
+        let shape = x.shape.get(1..).unwrap_or_default();
+        let call = Call::new("select").input(x.operand, Grad::Unview);
+        let view = View::Slice { axis: 0, start: at, step: 1 };
+        Traced::of(self.l, call.output(shape, OutDtype::Like(0), Place::View(0, view)), shape, &[x])
+    }
+
+    /// Its rows, as views whose gradients become one tensor.
+    pub(crate) fn unbind(&mut self, x: &Traced) -> Vec<Traced> {
+        let (count, shape) = (x.shape.first().copied().unwrap_or(0), x.shape.get(1..).unwrap_or_default());
+        self.views("unbind", x, 0, (0..count).map(|start| (start, shape.to_vec())).collect())
+    }
+
+    /// So many equal parts along an axis, likewise.
+    pub(crate) fn parts(&mut self, x: &Traced, axis: usize, count: u64) -> Vec<Traced> {
+        let mut shape = x.shape.to_vec();
+        let width = shape.get(axis).copied().unwrap_or(0) / count.max(1);
+        shape.get_mut(axis).into_iter().for_each(|dim| *dim = width);
+        let part = |k: u64| (k.saturating_mul(width), shape.clone());
+        self.views("split", x, axis, (0..count).map(part).collect())
+    }
+
+    fn views(&mut self, name: &'static str, x: &Traced, axis: usize, of: Vec<(u64, Vec<u64>)>) -> Vec<Traced> {
+        let mut call = Call::new(name).input(x.operand, Grad::Unview);
+        for (start, shape) in &of {
+            let view = View::Slice { axis, start: *start, step: 1 };
+            call = call.output(shape, OutDtype::Like(0), Place::View(0, view));
+        }
+        let memfit_graph::Operand::Result { call, .. } = self.l.call(call) else { return Vec::new() };
+        let made = |(output, (_, shape)): (usize, (u64, Vec<u64>))| Traced {
+            operand: memfit_graph::Operand::Result { call, output },
+            shape: shape.into_iter().collect(),
+            requires_grad: x.requires_grad,
+        };
+        of.into_iter().enumerate().map(made).collect()
+    }
+
+    /// Dropout's masks for all steps, over ones of this shape (dropout_rnn_cell.py).
+    pub(crate) fn drawn(&mut self, shape: &[u64], rate: f64, count: usize) -> Vec<Traced> {
+        if rate <= 0.0 || !self.l.training {
+            return Vec::new();
+        }
+        let ones = self.zeros(shape);
+        (0..count).map(|_| self.dropout(&ones)).collect()
+    }
+
+    /// A tensor under the mask of a gate, where there is one.
+    pub(crate) fn dropped(&mut self, x: &Traced, masks: &[Traced], gate: usize) -> Traced {
+        masks.get(gate).map_or_else(|| x.clone(), |mask| self.mul(x, mask))
+    }
+
+    /// A sum that is written over its first summand (`+=`).
+    pub(crate) fn add_in_place(&mut self, y: &Traced, more: &Traced) -> Traced {
+        let call = Call::new("add_").input(y.operand, Grad::Pass).input(more.operand, Grad::Pass);
+        let call = call.output(&y.shape, OutDtype::Like(0), Place::InPlace(0));
+        Traced::of(self.l, call, &y.shape, &[y, more])
+    }
+}
+
+/// One step of LSTM, GRU and SimpleRNN as their cells compose it (keras/src/layers/rnn/lstm.py, gru.py, simple_rnn.py, `call`).
+impl<'r, 'l> Torch<'r, 'l> {
+    pub(crate) fn cell_step(&mut self, cell: &RecurrentCell, now: &Step<'_, Traced>) -> Option<Vec<Traced>> {
+        match cell.gates {
+            Gates::Simple => {
+                let x = self.dropped(&now.x, &now.drawn.input, 0);
+                let kernel = self.weight(now.first);
+                let mut h = self.matmul(&x, &kernel);
+                if cell.use_bias {
+                    let bias = self.weight(now.first + 2);
+                    h = self.add(&h, &bias);
+                }
+                let state = self.dropped(now.states.first()?, &now.drawn.state, 0);
+                let kernel = self.weight(now.first + 1);
+                let product = self.matmul(&state, &kernel);
+                let sum = self.add(&h, &product);
+                let y = self.activate(&cell.activation, &sum);
+                Some(vec![y.clone(), y])
+            }
+            Gates::Lstm => {
+                let [h, c] = now.states else { return None };
+                let gates = self.lstm_gates(cell, now, h)?;
+                let states = self.lstm_states(cell, &gates, c)?;
+                Some([&states[..1], &states[..]].concat())
+            }
+            Gates::Gru => {
+                let h = self.gru_step(cell, now)?;
+                Some(vec![h.clone(), h])
+            }
+        }
+    }
+
+    fn lstm_gates(
+        &mut self,
+        cell: &RecurrentCell,
+        now: &Step<'_, Traced>,
+        h: &Traced,
+    ) -> Option<Vec<Traced>> {
+        if !cell.is_split() {
+            let x = self.dropped(&now.x, &now.drawn.input, 0);
+            let kernel = self.weight(now.first);
+            let mut z = self.matmul(&x, &kernel);
+            let kernel = self.weight(now.first + 1);
+            let product = self.matmul(h, &kernel);
+            z = self.add(&z, &product);
+            if cell.use_bias {
+                let bias = self.weight(now.first + 2);
+                z = self.add(&z, &bias);
+            }
+            return Some(self.parts(&z, 1, 4));
+        }
+        let inputs: Vec<Traced> = (0..4).map(|k| self.dropped(&now.x, &now.drawn.input, k)).collect();
+        let kernel = self.weight(now.first);
+        let kernels = self.parts(&kernel, 1, 4);
+        let mut sums: Vec<Traced> =
+            inputs.iter().zip(&kernels).map(|(x, kernel)| self.matmul(x, kernel)).collect();
+        if cell.use_bias {
+            let bias = self.weight(now.first + 2);
+            let biases = self.parts(&bias, 0, 4);
+            sums = sums.iter().zip(&biases).map(|(x, bias)| self.add_in_place(x, bias)).collect();
+        }
+        let states: Vec<Traced> = (0..4).map(|k| self.dropped(h, &now.drawn.state, k)).collect();
+        let mut of = |(k, (x, h)): (u64, (&Traced, &Traced))| {
+            let product = self.gate_product(h, now.first + 1, cell.units, k, 1);
+            self.add(x, &product)
+        };
+        Some((0..).zip(sums.iter().zip(&states)).map(&mut of).collect())
+    }
+
+    /// The product with gates `from..from + count` of the variable.
+    fn gate_product(&mut self, x: &Traced, variable: usize, units: u64, from: u64, count: u64) -> Traced {
+        let kernel = self.weight(variable);
+        let part = kernel.narrow(self.l, 1, from.saturating_mul(units), count.saturating_mul(units));
+        self.matmul(x, &part)
+    }
+
+    /// The new states of an LSTM, from its gates before their functions.
+    fn lstm_states(&mut self, cell: &RecurrentCell, gates: &[Traced], c: &Traced) -> Option<Vec<Traced>> {
+        let [z_i, z_f, z_c, z_o] = gates else { return None };
+        let [i, f] = [z_i, z_f].map(|z| self.activate(&cell.recurrent_activation, z));
+        let carried = self.mul(&f, c);
+        let candidate = self.activate(&cell.activation, z_c);
+        let added = self.mul(&i, &candidate);
+        let c = self.add(&carried, &added);
+        let o = self.activate(&cell.recurrent_activation, z_o);
+        let shown = self.activate(&cell.activation, &c);
+        let h = self.mul(&o, &shown);
+        Some(vec![h, c])
+    }
+
+    /// The new state of a GRU whose reset gate comes after the product.
+    fn gru_state(&mut self, cell: &RecurrentCell, x: &[Traced], h: &[Traced], old: &Traced) -> Option<Traced> {
+        let ([x_z, x_r, x_h], [h_z, h_r, h_h]) = (x, h) else { return None };
+        let [z, r] = [(x_z, h_z), (x_r, h_r)].map(|(x, h)| {
+            let sum = self.add(x, h);
+            self.activate(&cell.recurrent_activation, &sum)
+        });
+        let product = self.mul(&r, h_h);
+        Some(self.gru_mix(cell, [&z, x_h, &product], old))
+    }
+
+    fn gru_mix(&mut self, cell: &RecurrentCell, [z, x, product]: [&Traced; 3], old: &Traced) -> Traced {
+        let sum = self.add(x, product);
+        let candidate = self.activate(&cell.activation, &sum);
+        let kept = self.mul(z, old);
+        let rest = z.scale(self.l, "rsub");
+        let new = self.mul(&rest, &candidate);
+        self.add(&kept, &new)
+    }
+
+    fn gru_step(&mut self, cell: &RecurrentCell, now: &Step<'_, Traced>) -> Option<Traced> {
+        let (h, units) = (now.states.first()?, cell.units);
+        let after = cell.resets_after(self.call.facts.keras);
+        let biases: Vec<Traced> = if !cell.use_bias {
+            Vec::new()
+        } else {
+            let bias = self.weight(now.first + 2);
+            if after { self.unbind(&bias) } else { vec![bias] }
+        };
+        let recurrent = now.first + 1;
+        if !cell.is_split() {
+            let x = self.dropped(&now.x, &now.drawn.input, 0);
+            let kernel = self.weight(now.first);
+            let mut product = self.matmul(&x, &kernel);
+            if let Some(bias) = biases.first() {
+                product = self.add(&product, bias);
+            }
+            let x = self.parts(&product, 1, 3);
+            let mut inner = if after {
+                let kernel = self.weight(recurrent);
+                self.matmul(h, &kernel)
+            } else {
+                self.gate_product(h, recurrent, units, 0, 2)
+            };
+            if let Some(bias) = biases.get(1) {
+                inner = self.add_in_place(&inner, bias);
+            }
+            let count = if after { 3 } else { 2 };
+            let gates: Vec<Traced> =
+                (0..count).map(|k| inner.narrow(self.l, 1, units.saturating_mul(k), units)).collect();
+            if after {
+                return self.gru_state(cell, &x, &gates, h);
+            }
+            return self.gru_before(cell, &x, &gates, [h, h], recurrent);
+        }
+        let inputs: Vec<Traced> = (0..3).map(|k| self.dropped(&now.x, &now.drawn.input, k)).collect();
+        let cut = |run: &mut Self, bias: Option<&Traced>, k: u64| {
+            bias.map(|bias| bias.narrow(run.l, 0, units.saturating_mul(k), units))
+        };
+        let mut x = Vec::new();
+        for (k, input) in (0..).zip(&inputs) {
+            let product = self.gate_product(input, now.first, units, k, 1);
+            x.push(match cut(self, biases.first(), k) {
+                Some(bias) => self.add_in_place(&product, &bias),
+                None => product,
+            });
+        }
+        let states: Vec<Traced> = (0..3).map(|k| self.dropped(h, &now.drawn.state, k)).collect();
+        let mut gates = Vec::new();
+        for (k, state) in (0..if after { 3 } else { 2 }).zip(&states) {
+            let product = self.gate_product(state, recurrent, units, k, 1);
+            gates.push(match cut(self, biases.get(1), k) {
+                Some(bias) => self.add_in_place(&product, &bias),
+                None => product,
+            });
+        }
+        if after {
+            return self.gru_state(cell, &x, &gates, h);
+        }
+        self.gru_before(cell, &x, &gates, [h, states.get(2)?], recurrent)
+    }
+
+    /// The new state of a GRU whose reset gate comes before the product.
+    fn gru_before(
+        &mut self,
+        cell: &RecurrentCell,
+        x: &[Traced],
+        gates: &[Traced],
+        [old, state]: [&Traced; 2],
+        recurrent: usize,
+    ) -> Option<Traced> {
+        let ([x_z, x_r, x_h], [h_z, h_r]) = (x, gates) else { return None };
+        let [z, r] = [(x_z, h_z), (x_r, h_r)].map(|(x, h)| {
+            let sum = self.add(x, h);
+            self.activate(&cell.recurrent_activation, &sum)
+        });
+        let reset = self.mul(&r, state);
+        let product = self.gate_product(&reset, recurrent, cell.units, 2, 1);
+        Some(self.gru_mix(cell, [&z, x_h, &product], old))
+    }
+}
