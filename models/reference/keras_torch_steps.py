@@ -186,7 +186,7 @@ def upsampled():
 def masked():
     x, y = Input((64,), dtype="int32"), Input((64, 48))
     h = layers.Embedding(50, 48, mask_zero=True)(x)
-    a = layers.GlobalAveragePooling1D()(layers.Add()([h, layers.MultiHeadAttention(4, 12)(h, h)]))
+    a = layers.GlobalAveragePooling1D()(layers.Add()([h, layers.MultiHeadAttention(4, 16)(h, h)]))
     b = layers.GlobalAveragePooling1D()(layers.UnitNormalization()(layers.Masking()(layers.Dense(48)(y))))
     return Model([x, y], layers.Dense(5, activation="softmax")(layers.Concatenate()([a, b])))
 
@@ -243,7 +243,7 @@ def measure(make, optimizer, options, policy):
         optimizer = next(known for name, known in vars(keras.optimizers).items() if name.lower() == optimizer)
         model.compile(optimizer=optimizer(**options), loss="sparse_categorical_crossentropy", jit_compile=False)
         x = [torch.zeros((BATCH, *i.shape[1:]), dtype=getattr(torch, i.dtype), device="cuda") for i in model.inputs]
-        y = torch.zeros(BATCH, dtype=torch.int64, device="cuda")
+        y = torch.zeros((BATCH, *model.outputs[0].shape[1:-1]), dtype=torch.int64, device="cuda")
         model.optimizer.build(model.trainable_variables)
         tracker = Tracker()
         tracker.phase = "forward"

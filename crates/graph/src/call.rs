@@ -179,6 +179,12 @@ impl Call {
         }
     }
 
+    /// The sum of all elements, whose gradient is a view.
+    pub fn sum_of_all(operand: Operand) -> Call {
+        let call = Call::new("sum").input(operand, Grad::Expand);
+        call.output(&[], OutDtype::Promoted, Place::New)
+    }
+
     /// Adds an input and how its gradient is made.
     #[inline]
     pub fn input(mut self, operand: Operand, grad: Grad) -> Call {

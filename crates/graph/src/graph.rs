@@ -1,6 +1,6 @@
 //! The graph: tensors, nodes and the names the user knows them by.
 
-use crate::{Attributes, Op, Problem, Type, Value};
+use crate::{Attributes, Call, Grad, Op, Operand, OutDtype, Place, Problem, Saved, Type, Value};
 use std::sync::Arc;
 
 /// Index of a tensor in [`Graph::tensors`].
@@ -56,6 +56,19 @@ pub struct Penalty {
     pub l1: bool,
     /// Of squares.
     pub l2: bool,
+}
+
+impl Penalty {
+    /// What PyTorch sums of a tensor of this shape, input 0 of each call: the factors of a gradient are made anew (derivatives.yaml: `abs`,
+    /// `pow`).
+    pub fn calls(self, shape: &[u64]) -> impl Iterator<Item = Call> {
+        let term = |(name, factors): (&'static str, usize)| {
+            let call = Call::new(name).input(Operand::Input(0), Grad::Pointwise).saves([Saved::Input(0)]);
+            let call = call.output(shape, OutDtype::Like(0), Place::Pointwise);
+            (0..factors).fold(call, |call, _| call.backward_scratch(shape, OutDtype::Promoted))
+        };
+        [self.l1.then_some(("abs", 1)), self.l2.then_some(("pow", 2))].into_iter().flatten().map(term)
+    }
 }
 
 /// An edge of the graph.

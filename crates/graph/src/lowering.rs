@@ -39,6 +39,9 @@ pub struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
+    /// In the place of an output: what is added to the loss.
+    pub const LOSS: usize = usize::MAX;
+
     /// An empty list for a node with these inputs and output shapes.
     pub fn new(
         inputs: &'a [Option<TensorState<'a>>],
@@ -114,6 +117,16 @@ impl<'a> Lowering<'a> {
     pub fn call(&mut self, call: Call) -> Operand {
         self.calls.push(call);
         Operand::Result { call: self.calls.len() - 1, output: 0 }
+    }
+
+    /// What node outputs are so far.
+    pub fn bound(&self) -> &[(usize, Operand)] {
+        &self.bound
+    }
+
+    /// Adds a scalar to the loss.
+    pub fn add_to_loss(&mut self, scalar: Operand) {
+        self.bind(Self::LOSS, scalar);
     }
 
     /// How many calls are written.

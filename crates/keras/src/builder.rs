@@ -203,7 +203,7 @@ impl<'o> Builder<'o> {
 
     /// Gives a call the masks that ride on its tensors, where the layer takes them and the caller gave none.
     fn give_masks(&mut self, facts: &Facts, request: &mut Request<'_>) {
-        for (name, tensor) in mask::taken(&facts.class, &request.arguments) {
+        for (name, tensor) in mask::taken(facts, &request.arguments) {
             let Some(mask) = request.tensors.get(tensor).and_then(|t| t.mask.clone()) else { continue };
             let (layer, spec) = mask.layer(facts);
             let id = match self.masks.get(&mask.of) {

@@ -13,7 +13,7 @@ use crate::spec::Spec;
 use crate::torch::Torch;
 use memfit_graph::kernels::{TfLowering, Wire};
 use memfit_graph::ops::{Traced, rnn};
-use memfit_graph::{DType, Dim, Infer, Lowering, Op, OpError, Penalty, TensorType, Type, Variable};
+use memfit_graph::{Call as Aten, DType, Dim, Infer, Lowering, Op, OpError, Penalty, TensorType, Type, Variable};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -283,6 +283,21 @@ const UNCOMPILED: &[&str] = &[
     "TextVectorization",
 ];
 
+/// What the outputs of a layer add to the loss under PyTorch.
+fn penalise(l: &mut Lowering<'_>, penalty: Penalty) {
+    for (j, of) in l.bound().to_vec() {
+        if !l.out_dtype(j).is_float() {
+            continue;
+        }
+        for mut call in penalty.calls(l.out_shape(j)) {
+            call.inputs[0] = of;
+            let term = l.call(call);
+            let sum = l.call(Aten::sum_of_all(term));
+            l.add_to_loss(sum);
+        }
+    }
+}
+
 /// A layer call in the graph.
 #[derive(Debug)]
 pub struct LayerCall {
@@ -362,6 +377,9 @@ impl Op for LayerCall {
     fn pytorch(&self, lowering: &mut Lowering<'_>) {
         let call = Call { facts: &self.layer.facts, arguments: &self.arguments };
         self.layer.layer.pytorch(&mut Torch::new(&call, lowering, self.tensors));
+        if lowering.training && call.facts.activity != Penalty::default() {
+            penalise(lowering, call.facts.activity);
+        }
     }
 
     fn tensorflow(&self, lowering: &mut TfLowering<'_>) {

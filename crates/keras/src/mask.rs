@@ -5,8 +5,9 @@
 //! `Embedding(mask_zero=True)` changes what an attention far behind it runs. The mask becomes a node where a layer first takes it.
 
 use crate::arguments::{Argument, Arguments};
-use crate::layer::{Call, Configured, Facts, Layer};
+use crate::layer::{Call, Configured, Facts, Keras, Layer};
 use crate::layers::embedding::Embedding;
+use crate::operations::Operation;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
@@ -78,9 +79,13 @@ const TAKE: &[(&[&str], &str, usize, &str)] = &[
     (HEADS, "key_mask", 2, "key"),
 ];
 
-/// The masks that a layer takes of its tensors: the argument's name, and the tensor.
-pub(crate) fn taken(class: &str, arguments: &Arguments) -> Vec<(&'static str, usize)> {
-    let takes = TAKE.iter().filter(|(classes, ..)| classes.contains(&class));
+/// The masks that a layer takes of its tensors: the argument's name, and the tensor. Keras 3 gives `mask` to a layer that is called on one
+/// argument of tensors alone: not to a recurrence with states to begin with.
+pub(crate) fn taken(facts: &Facts, arguments: &Arguments) -> Vec<(&'static str, usize)> {
+    let class = &*facts.class;
+    let all = arguments.positional.iter().chain(arguments.named.values());
+    let is_alone = facts.keras == Keras::V2 || all.filter(|a| !a.tensors().is_empty()).count() < 2;
+    let takes = TAKE.iter().filter(|(classes, name, ..)| classes.contains(&class) && (is_alone || *name != "mask"));
     let free = takes.filter(|(_, name, ..)| arguments.named.get(*name).is_none_or(Argument::is_null));
     free.filter_map(|(_, name, position, tensor)| {
         let at = arguments.get(*position, tensor)?;
@@ -97,6 +102,10 @@ pub(crate) fn given(
     output: &Spec,
 ) -> Option<Mask> {
     let class = &*configured.facts.class;
+    // An operation between layers has no part in it, be it called like one.
+    if configured.layer.downcast::<Operation>().is_some() {
+        return None;
+    }
     let (of, spec, mask) = tensors.first()?;
     let made = |any| Some(Mask { of: *of, spec: spec.clone()?, path: path.into(), any });
     if configured.layer.downcast::<Embedding>().is_some_and(|layer| layer.mask_zero) {

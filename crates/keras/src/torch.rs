@@ -281,6 +281,24 @@ impl<'r, 'l> Torch<'r, 'l> {
         Traced::of(self.l, call, &x.shape, &[x])
     }
 
+    /// Dropout by a mask of this shape, from noise of a seed of its own (backend/torch/random.py, `dropout`): what is kept is divided, then
+    /// chosen, else zeros.
+    pub fn dropout_by(&mut self, x: &Traced, noise: &[u64]) -> Traced {
+        let make = |run: &mut Self, name, of: &[&Traced]| {
+            let call = of.iter().fold(Call::new(name), |call, x| call.input(x.operand, Grad::None));
+            Traced::of(run.l, call.output(noise, OutDtype::Is(DType::Float32), Place::New), noise, &[])
+        };
+        let chance = make(self, "full", &[]);
+        let drawn = make(self, "bernoulli", &[&chance]);
+        let mask = self.test(&[&drawn], noise);
+        let kept = x.scale(self.l, "div");
+        let zeros = Call::new("zeros_like").input(x.operand, Grad::None);
+        let zeros = zeros.output(&x.shape, OutDtype::Like(0), Place::Pointwise);
+        let zeros = Traced::of(self.l, zeros, &x.shape, &[]);
+        let y = self.choose(&mask, &[&kept, &zeros]);
+        self.holding(&y, &[&chance])
+    }
+
     /// A value until which names of a Python function hold others.
     pub fn holding(&mut self, y: &Traced, held: &[&Traced]) -> Traced {
         let call = Call::new("alias").input(y.operand, Grad::Pass);
@@ -329,7 +347,8 @@ impl<'r, 'l> Torch<'r, 'l> {
     }
 
     /// Attention of `[batch, length, heads, size]` values: the fused kernel, or scores that are there as a tensor. The mask are truth values.
-    pub fn attend(&mut self, [q, k, v]: [&Traced; 3], options: &Sdpa, drops: bool) -> Option<Traced> {
+    /// Gives the scores behind it, which the caller names.
+    pub fn attend(&mut self, [q, k, v]: [&Traced; 3], options: &Sdpa, drops: bool) -> Option<[Traced; 2]> {
         let heads_first = [0, 2, 1, 3];
         if !options.composed {
             // backend/torch/nn.py, `dot_product_attention`: what flash attention does not take is copied, heads first.
@@ -349,14 +368,16 @@ impl<'r, 'l> Torch<'r, 'l> {
                 let turned = x.permute(self.l, &heads_first);
                 self.contiguous(&turned).permute(self.l, &heads_first)
             });
-            return scaled_dot_product_attention(self.l, [&q, &k, &v], DType::Float32, &options);
+            let y = scaled_dot_product_attention(self.l, [&q, &k, &v], dtype, &options)?;
+            return Some([y.clone(), y]);
         }
         // The factor is a tensor of one number, which the product keeps.
         let factor = Call::new("scalar_tensor").output(&[], OutDtype::Is(DType::Float32), Place::New);
         let factor = self.l.call(factor);
         let call = Call::new("mul").input(q.operand, Grad::Pointwise).input(factor, Grad::None);
         let call = call.output(&q.shape, OutDtype::Like(0), Place::Pointwise).saves([Saved::Input(1)]);
-        let q = Traced::of(self.l, call, &q.shape, &[q]).permute(self.l, &heads_first);
+        let scaled = Traced::of(self.l, call, &q.shape, &[q]);
+        let q = scaled.permute(self.l, &heads_first);
         let keys = k.permute(self.l, &[0, 2, 3, 1]);
         let scores = self.matmul(&q, &keys);
         let mut weights = match &options.mask {
@@ -369,12 +390,14 @@ impl<'r, 'l> Torch<'r, 'l> {
             }
             None => self.activate(&crate::activation::Activation::Softmax, &scores),
         };
+        let named = weights.clone();
         if drops {
             weights = self.dropout(&weights);
         }
         let values = v.permute(self.l, &heads_first);
         let y = self.matmul(&weights, &values);
-        Some(y.permute(self.l, &heads_first))
+        let y = self.holding(&y, &[&scaled, &weights]);
+        Some([y.permute(self.l, &heads_first), named])
     }
 
     /// A projection by `torch.einsum` over the last `summed` axes, with a bias of its own.

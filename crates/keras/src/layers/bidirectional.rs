@@ -3,6 +3,7 @@
 //! keras/src/layers/rnn/bidirectional.py: a recurrence and one that runs from the end, merged by `merge_mode`.
 
 use super::LayerSpec;
+use super::conv_lstm::ConvLstm;
 use super::rnn::Rnn;
 use crate::arguments::{Argument, Arguments};
 use crate::layer::{Call, Cell, Configured, Layer, Weight};
@@ -135,7 +136,10 @@ impl Layer for Bidirectional {
                 }
                 let second = run.weights() / 2;
                 let mut each = |(layer, first): (&Configured, usize)| {
-                    let units = layer.layer.downcast::<Rnn>()?.cell.layer.cell()?.output();
+                    let units = match layer.layer.downcast::<Rnn>() {
+                        Some(rnn) => rnn.cell.layer.cell()?.output(),
+                        None => layer.layer.downcast::<ConvLstm>()?.filters,
+                    };
                     let outer = shape.get(..shape.len().saturating_sub(1)).unwrap_or_default();
                     let made = run.inner_call(layer, &arguments, &tensors, first, &[outer, &[units]].concat());
                     let (y, own) = made.split_first()?;

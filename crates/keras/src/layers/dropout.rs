@@ -9,8 +9,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
-use memfit_graph::ops::Traced;
-use memfit_graph::{Call as Aten, DType, Grad, OpError, OutDtype, Place};
+use memfit_graph::{DType, OpError};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -45,6 +44,9 @@ pub struct Dropout {
     /// The shape of the mask, broadcast to the input's.
     #[serde(default)]
     pub noise_shape: Value,
+    /// What the noise begins with.
+    #[serde(default)]
+    pub seed: Value,
     /// Where the channels stand (spatial).
     #[serde(default)]
     pub data_format: crate::spatial::DataFormat,
@@ -75,6 +77,15 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
     build: |s| boxed(Dropout { noise: noise(s.class(), s.spatial_axes())?, ..s.read()? }),
 }];
 
+impl Dropout {
+    /// The shape of the mask for an input of this shape.
+    fn noise(&self, shape: &[u64]) -> Vec<u64> {
+        let given = self.noise_shape.as_array().map(Vec::as_slice).unwrap_or_default();
+        let size = |(i, d): (usize, &u64)| given.get(i).and_then(Value::as_u64).unwrap_or(*d);
+        shape.iter().enumerate().map(size).collect()
+    }
+}
+
 impl Layer for Dropout {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         Ok(vec![call.seen(spec::input(inputs, 0)?)])
@@ -86,18 +97,16 @@ impl Layer for Dropout {
             return run.finish(&x);
         }
         let y = match self.noise {
-            Noise::Mask => run.dropout(&x),
-            // backend/torch/random.py, `dropout` with a mask of another shape: what is kept is divided, then chosen, else zeros.
+            Noise::Mask if self.seed.is_null() && self.noise_shape.is_null() => run.dropout(&x),
+            Noise::Mask => {
+                let noise = self.noise(&x.shape);
+                run.dropout_by(&x, &noise)
+            }
             Noise::Spatial(_) => {
                 let channel = self.data_format.channel_axis(x.rank());
                 let ones = |(i, d): (usize, &u64)| if i == 0 || i == channel { *d } else { 1 };
                 let noise: Vec<u64> = x.shape.iter().enumerate().map(ones).collect();
-                let mask = run.test(&[], &noise);
-                let kept = x.scale(run.l, "div");
-                let zeros = Aten::new("zeros_like").input(x.operand, Grad::None);
-                let zeros = zeros.output(&x.shape, OutDtype::Like(0), Place::Pointwise);
-                let zeros = Traced::of(run.l, zeros, &x.shape, &[]);
-                run.choose(&mask, &[&kept, &zeros])
+                run.dropout_by(&x, &noise)
             }
             Noise::GaussianFactor => {
                 let noise = run.noise(&x);
@@ -125,12 +134,7 @@ impl Layer for Dropout {
         }
         let shape = run.shape(x).to_vec();
         let dtype = run.dtype(x);
-        let given = self.noise_shape.as_array().map(Vec::as_slice).unwrap_or_default();
-        let noise: Vec<u64> = shape
-            .iter()
-            .enumerate()
-            .map(|(i, d)| given.get(i).and_then(Value::as_u64).unwrap_or(*d))
-            .collect();
+        let noise = self.noise(&shape);
         let y = match self.noise {
             Noise::Mask => run.dropout(x, &noise),
             Noise::Spatial(_) => {

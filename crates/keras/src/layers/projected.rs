@@ -82,7 +82,8 @@ impl Projected {
         if self.gate || x.rank() != 3 || scored || quantized {
             return run.not_modelled();
         }
-        let (other, last) = (run.x(key), run.x(value));
+        let last = run.x(value);
+        let other = if key == value { last.clone() } else { run.x(key) };
         let causal = run.call.arguments.flag("use_causal_mask") == Some(true);
         let drops = self.dropout > 0.0;
         let mask = conditions(run, [&x, &last], causal, drops);
@@ -92,23 +93,19 @@ impl Projected {
         let [k, v] = [k, v].map(|x| self.repeated(run, &x));
         let options = Sdpa { causal: causal && mask.is_none(), composed: drops, mask, ..Sdpa::default() };
         let drops = drops && run.l.training;
-        if drops && self.turned {
-            // What heads that several read hold between dropout and the product is not known.
-            return run.not_modelled();
-        }
-        let Some(y) = run.attend([&q, &k, &v], &options, drops) else { return run.not_modelled() };
+        let Some([attended, scores]) = run.attend([&q, &k, &v], &options, drops) else { return run.not_modelled() };
         let y = if self.turned {
             // `torch.einsum` takes what it sums in the order of the letters: "bquh,uhm->bqm" turns heads and sizes around, in both.
-            let (y, kernel) = (y.permute(run.l, &[0, 1, 3, 2]), run.weight(3 * width));
+            let (y, kernel) = (attended.permute(run.l, &[0, 1, 3, 2]), run.weight(3 * width));
             let kernel = kernel.permute(run.l, &[1, 0, 2]);
             let y = run.contract(&y, &kernel, 2);
             let bias = self.bias.then(|| run.weight(3 * width + 1));
             bias.map_or(y.clone(), |bias| run.add(&y, &bias))
         } else {
-            run.project(&y, 3 * width, 2, self.bias)
+            run.project(&attended, 3 * width, 2, self.bias)
         };
-        // Names of `call` hold what was projected, which the fused kernel may have been given a copy of, and the mask.
-        let held: Vec<&Traced> = [&q, &k, &v].into_iter().chain(&options.mask).collect();
+        // Names of `call` hold what was projected, which the fused kernel may have been given a copy of, what came of it, and the mask.
+        let held: Vec<&Traced> = [&q, &k, &v, &attended, &scores].into_iter().chain(&options.mask).collect();
         let y = run.holding(&y, &held);
         run.finish(&y);
     }

@@ -6,7 +6,9 @@
 
 use super::LayerSpec;
 use super::nested::Nested;
+use crate::arguments::Arguments;
 use crate::layer::{Call, Configured, Layer, Weight};
+use crate::mask;
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
@@ -68,7 +70,10 @@ impl Layer for TimeDistributed {
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape());
         let time = x.shape.get(1).copied().unwrap_or(0);
-        if run.tensors() > 1 || time == 0 {
+        // A mask that the layer inside does not take is turned around, no more.
+        let mask = run.argument(2, "mask");
+        let takes = !mask::taken(&self.layer.facts, &Arguments::plain(1)).is_empty();
+        if run.tensors() > 1 + usize::from(mask.is_some() && !takes) || time == 0 {
             return run.not_modelled();
         }
         if !self.unrolls(time, CALLS[1]) {

@@ -12,8 +12,8 @@ use crate::layers::rnn::RnnOptions;
 use memfit_graph::ops::Traced;
 use memfit_graph::{Call, DType, Grad, OutDtype, Place, View};
 
-/// More steps than these are not written out: a graph of so many calls would take long to run.
-const WRITTEN: u64 = 1 << 12;
+/// Of more steps than these, several are taken for one of as many more samples: they keep as much. What is alive for a moment is another.
+const WRITTEN: u64 = 512;
 
 /// One step: from its input and the states to its output and the new states.
 pub(crate) type OneStep<'s, 'r, 'l> = dyn Fn(&mut Torch<'r, 'l>, Traced, &[Traced]) -> Vec<Traced> + 's;
@@ -28,12 +28,14 @@ impl<'r, 'l> Torch<'r, 'l> {
         options: &RnnOptions,
         step: &OneStep<'_, 'r, 'l>,
     ) -> Option<Vec<Traced>> {
+        let whole = [*x.shape.first()?, *x.shape.get(1)?];
+        let [batch, time] = self.folded(whole)?;
+        let x = &x.reshape(self.l, &[&[batch, time], &x.shape[2..]].concat());
+        states = self.repeated(states, batch);
         let turned = x.transpose(self.l, 0, 1);
-        let time = *turned.shape.first().filter(|time| (1..=WRITTEN).contains(*time))?;
         let mut held = vec![x.clone()];
         let mask = mask.map(|mask| {
-            let shape = [&mask.shape[..], &[1]].concat();
-            self.condition(&mask).reshape(self.l, &shape).transpose(self.l, 0, 1)
+            self.condition(&mask).reshape(self.l, &[batch, time, 1]).transpose(self.l, 0, 1)
         });
         let from = self.l.written();
         let mut sources = [Some(turned.clone()), mask];
@@ -70,8 +72,8 @@ impl<'r, 'l> Torch<'r, 'l> {
             states = new.to_vec();
         }
         let last = outputs.last()?.clone();
-        let count = if options.return_sequences { time } else { 1 };
-        let stacked = self.cat(&outputs, &[&[count], &last.shape[..]].concat());
+        let count = if options.return_sequences { [whole[1], whole[0]] } else { [1, batch] };
+        let stacked = self.cat(&outputs, &[&count, &last.shape[1..]].concat());
         let y = match (options.return_sequences, options.unroll) {
             (true, _) => stacked.transpose(self.l, 0, 1),
             (false, true) => {
@@ -80,8 +82,34 @@ impl<'r, 'l> Torch<'r, 'l> {
             }
             (false, false) => self.row(&stacked, 0),
         };
-        let y = self.holding(&y, &held.iter().collect::<Vec<_>>());
-        Some([y].into_iter().chain(states).collect())
+        let [y, states @ ..] = &self.cut([&[y][..], &states].concat(), whole[0])[..] else { return None };
+        let y = self.holding(y, &held.iter().collect::<Vec<_>>());
+        Some([&[y][..], states].concat())
+    }
+
+    /// Samples and steps as they are written out.
+    fn folded(&mut self, [batch, time]: [u64; 2]) -> Option<[u64; 2]> {
+        let times = (1..=time).find(|times| time % times == 0 && time / times <= WRITTEN)?;
+        if times > 1 {
+            self.l.is_bound();
+        }
+        Some([batch.saturating_mul(times), time / times])
+    }
+
+    /// States of so many more samples.
+    fn repeated(&mut self, states: Vec<Traced>, batch: u64) -> Vec<Traced> {
+        let mut more = |state: Traced| {
+            let own = state.shape.first().copied().unwrap_or(1).max(1);
+            let shape = [&[batch], state.shape.get(1..).unwrap_or_default()].concat();
+            if own == batch { state } else { self.cat(&vec![state; (batch / own) as usize], &shape) }
+        };
+        states.into_iter().map(&mut more).collect()
+    }
+
+    /// Those of the first so many samples.
+    fn cut(&mut self, values: Vec<Traced>, batch: u64) -> Vec<Traced> {
+        let whole = |x: &Traced| x.shape.first() == Some(&batch);
+        values.into_iter().map(|x| if whole(&x) { x } else { x.narrow(self.l, 0, 0, batch) }).collect()
     }
 
     /// What a step made where its position counts, and what was there before where it does not.
@@ -117,6 +145,9 @@ impl<'r, 'l> Torch<'r, 'l> {
         states: &[Traced],
         options: &RnnOptions,
     ) -> Option<Vec<Traced>> {
+        let whole = [*x.shape.first()?, *x.shape.get(1)?];
+        let [batch, time] = self.folded(whole)?;
+        let x = &x.reshape(self.l, &[&[batch, time], &x.shape[2..]].concat());
         let turned = x.transpose(self.l, 0, 1);
         let [kernel, recurrent] = [0, 1].map(|k| self.weight(k));
         let bias = cell.use_bias.then(|| self.weight(2));
@@ -127,9 +158,8 @@ impl<'r, 'l> Torch<'r, 'l> {
         if let Some(bias) = at(0) {
             projected = self.add(&projected, bias);
         }
-        let mut states = states.to_vec();
+        let mut states = self.repeated(states.to_vec(), batch);
         let mut outputs: Vec<Traced> = Vec::new();
-        let time = *turned.shape.first().filter(|time| (1..=WRITTEN).contains(*time))?;
         for turn in 0..time {
             if cell.gates == Gates::Lstm {
                 let x = self.row(&projected, turn);
@@ -149,11 +179,12 @@ impl<'r, 'l> Torch<'r, 'l> {
             outputs.push(states.first()?.clone());
         }
         let last = outputs.last()?.clone();
-        let stacked = self.cat(&outputs, &[&[time], &last.shape[..]].concat());
+        let stacked = self.cat(&outputs, &[&[whole[1], whole[0]], &last.shape[1..]].concat());
         let y = if options.return_sequences { stacked.transpose(self.l, 0, 1) } else { last };
         let held: Vec<&Traced> = [x, &turned, &projected, &stacked].into_iter().chain(&outputs).collect();
-        let y = self.holding(&y, &held);
-        Some([y].into_iter().chain(states).collect())
+        let [y, states @ ..] = &self.cut([&[y][..], &states].concat(), whole[0])[..] else { return None };
+        let y = self.holding(y, &held);
+        Some([&[y][..], states].concat())
     }
 
     /// Row `at` of a tensor: a view, whose gradient has the whole one's shape.

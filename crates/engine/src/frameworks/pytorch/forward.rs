@@ -165,17 +165,15 @@ impl Runner<'_> {
             }
         }
         for (j, operand) in bound {
-            let Some(id) = node.outputs.get(*j).copied().flatten() else { continue };
             let value = match operand {
                 Operand::Input(i) => refs.get(*i).copied().flatten().inspect(|t| self.tape.hold(*t)),
                 Operand::Result { call, output } => results.get(*call).and_then(|r| r.get(*output)).copied(),
             };
-            if let Some(value) = value {
-                if self.uses[id.index()] == 0 {
-                    self.tape.release(value);
-                } else {
-                    self.values[id.index()] = Some(value);
-                }
+            match (value, node.outputs.get(*j).copied().flatten()) {
+                (Some(value), Some(id)) if self.uses[id.index()] == 0 => self.tape.release(value),
+                (Some(value), Some(id)) => self.values[id.index()] = Some(value),
+                (Some(value), None) if *j == Lowering::LOSS => self.penalties.push(value),
+                _ => {}
             }
         }
     }

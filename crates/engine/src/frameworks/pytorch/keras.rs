@@ -7,10 +7,11 @@
 
 use super::Runner;
 use super::backward::Leaf;
+use super::tape::TensorRef;
 use crate::structure::Name;
 use crate::{Precision, StorageId};
 use memfit_graph::order::sorted_by_key;
-use memfit_graph::{DType, Graph, Role, TensorId};
+use memfit_graph::{Call, DType, Graph, Operand, Role, TensorId};
 
 /// Whether the nodes are Keras' layers.
 pub(crate) fn is_keras(graph: &Graph) -> bool {
@@ -76,6 +77,21 @@ impl Runner<'_> {
     /// (keras/src/optimizers/loss_scale_optimizer.py): `compile` sees to it where the policy is `mixed_float16`.
     pub(super) fn scales_loss(&self) -> bool {
         self.plan.loss_scale && self.plan.precision == Precision::MixedFp16
+    }
+
+    /// What layers add to the loss, and what regularizers sum of their variables, as these are (trainer.py, `compute_loss`; layer.py,
+    /// `_get_regularization_losses`). Backward begins with the latter: their gradients wait for those of the model.
+    pub(super) fn penalties_with(&mut self, mut terms: Vec<TensorRef>) -> Vec<TensorRef> {
+        for (tensor, value) in self.graph.tensors.iter().zip(&self.values) {
+            let Some(t) = value.filter(|t| self.tape.tensor(*t).requires_grad()) else { continue };
+            let shape = self.tape.shape(t).to_vec();
+            for call in tensor.penalty.calls(&shape) {
+                let term = self.tape.run(&call, &[t])[0];
+                terms.push(self.tape.run(&Call::sum_of_all(Operand::Input(0)), &[term])[0]);
+                self.tape.release(term);
+            }
+        }
+        terms
     }
 
     /// The last step's gradients go.

@@ -137,6 +137,8 @@ struct Runner<'a> {
     layers: BTreeMap<Arc<str>, u32>,
     layer_ops: Vec<LayerOps>,
     segments: Vec<Segment>,
+    /// What layers add to the loss.
+    penalties: Vec<TensorRef>,
     unknown: Vec<String>,
     /// What is trained, as the optimizer sees it.
     parameters: Vec<Parameter>,
@@ -181,6 +183,7 @@ pub(crate) fn run(
         layers: BTreeMap::new(),
         layer_ops: LayerOps::of(structure.layers.len()),
         segments: if training { checkpoint::segments(graph, plan.checkpoint) } else { Vec::new() },
+        penalties: Vec::new(),
         unknown: Vec::new(),
         parameters: Vec::new(),
         assumptions: Vec::new(),
@@ -189,12 +192,6 @@ pub(crate) fn run(
     if training && !plan.as_fake_tensors && graph.nodes.iter().any(is_recurrent) {
         let said = "what cuDNN keeps of recurrent layers is not documented: gates and states of each step are counted";
         runner.assumptions.push(said.into());
-    }
-    if training && graph.tensors.iter().any(|t| t.penalty != memfit_graph::Penalty::default()) {
-        runner.assumptions.push(
-            "what regularizers add to the loss is not counted: a gradient more of each weight that has one"
-                .into(),
-        );
     }
     for name in &runner.names {
         runner.uses[name.tensor.index()] += 1;

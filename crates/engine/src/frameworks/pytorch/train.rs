@@ -82,7 +82,9 @@ impl Runner<'_> {
         let classes = of_first.unwrap_or_default();
         let target = self.target(loss, first, classes.axis);
         let targets = vec![target; used];
-        let roots: Vec<Edge> = outputs.iter().take(used).map(|(_, t)| self.tape.tensor(*t).edge).collect();
+        let penalties = std::mem::take(&mut self.penalties);
+        let reached = outputs.iter().take(used).map(|(_, t)| t).chain(&penalties);
+        let roots: Vec<Edge> = reached.map(|t| self.tape.tensor(*t).edge).collect();
         self.tape.forget_unreached(&roots);
         let mut total: Option<TensorRef> = None;
         for ((_, t), target) in outputs.iter().zip(targets) {
@@ -91,6 +93,9 @@ impl Runner<'_> {
                 None => one,
                 Some(sum) => self.add_scalars(sum, one),
             });
+        }
+        for term in self.penalties_with(penalties) {
+            total = total.map(|sum| self.add_scalars(sum, term));
         }
         if !self.is_fit() {
             self.release_outputs();
