@@ -13,7 +13,9 @@ use crate::spec::Spec;
 use crate::torch::Torch;
 use memfit_graph::kernels::{TfLowering, Wire};
 use memfit_graph::ops::{Traced, rnn};
-use memfit_graph::{Call as Aten, DType, Dim, Infer, Lowering, Op, OpError, Penalty, TensorType, Type, Variable};
+use memfit_graph::{
+    Call as Aten, DType, Dim, Infer, Lowering, Op, OpError, Penalty, TensorType, Type, Variable,
+};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt::Debug;

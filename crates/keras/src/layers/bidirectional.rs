@@ -141,7 +141,8 @@ impl Layer for Bidirectional {
                         None => layer.layer.downcast::<ConvLstm>()?.filters,
                     };
                     let outer = shape.get(..shape.len().saturating_sub(1)).unwrap_or_default();
-                    let made = run.inner_call(layer, &arguments, &tensors, first, &[outer, &[units]].concat());
+                    let made =
+                        run.inner_call(layer, &arguments, &tensors, first, &[outer, &[units]].concat());
                     let (y, own) = made.split_first()?;
                     states.extend(own.iter().cloned());
                     Some(y.clone())

@@ -121,7 +121,8 @@ impl ConvLstm {
         [h, c]: [&Traced; 2],
         drawn: &Drawn<Traced>,
     ) -> Option<Vec<Traced>> {
-        let again = Window { strides: one(), dilation_rate: one(), padding: Padding::Same, ..self.window.clone() };
+        let again =
+            Window { strides: one(), dilation_rate: one(), padding: Padding::Same, ..self.window.clone() };
         let inputs: Vec<Traced> = (0..GATES).map(|gate| run.dropped(x, &drawn.input, gate)).collect();
         let states: Vec<Traced> = (0..GATES).map(|gate| run.dropped(h, &drawn.state, gate)).collect();
         let mut parts = |k: usize, axis| {
@@ -142,7 +143,8 @@ impl ConvLstm {
             }
             of_x.push(y);
         }
-        let convolved = states.iter().zip(&recurrent).map(|(h, kernel)| run.convolve(h, kernel, &again, &h.shape));
+        let convolved =
+            states.iter().zip(&recurrent).map(|(h, kernel)| run.convolve(h, kernel, &again, &h.shape));
         let of_h: Vec<Traced> = convolved.collect();
         let ([x_i, x_f, x_c, x_o], [h_i, h_f, h_c, h_o]) = (&of_x[..], &of_h[..]) else { return None };
         let mut gate = |x, h, function: &Activation| {

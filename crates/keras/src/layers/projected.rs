@@ -93,7 +93,9 @@ impl Projected {
         let [k, v] = [k, v].map(|x| self.repeated(run, &x));
         let options = Sdpa { causal: causal && mask.is_none(), composed: drops, mask, ..Sdpa::default() };
         let drops = drops && run.l.training;
-        let Some([attended, scores]) = run.attend([&q, &k, &v], &options, drops) else { return run.not_modelled() };
+        let Some([attended, scores]) = run.attend([&q, &k, &v], &options, drops) else {
+            return run.not_modelled();
+        };
         let y = if self.turned {
             // `torch.einsum` takes what it sums in the order of the letters: "bquh,uhm->bqm" turns heads and sizes around, in both.
             let (y, kernel) = (attended.permute(run.l, &[0, 1, 3, 2]), run.weight(3 * width));

@@ -34,9 +34,8 @@ impl<'r, 'l> Torch<'r, 'l> {
         states = self.repeated(states, batch);
         let turned = x.transpose(self.l, 0, 1);
         let mut held = vec![x.clone()];
-        let mask = mask.map(|mask| {
-            self.condition(&mask).reshape(self.l, &[batch, time, 1]).transpose(self.l, 0, 1)
-        });
+        let mask =
+            mask.map(|mask| self.condition(&mask).reshape(self.l, &[batch, time, 1]).transpose(self.l, 0, 1));
         let from = self.l.written();
         let mut sources = [Some(turned.clone()), mask];
         if !options.unroll {
@@ -210,7 +209,13 @@ impl<'r, 'l> Torch<'r, 'l> {
         self.views("split", x, axis, (0..count).map(part).collect())
     }
 
-    fn views(&mut self, name: &'static str, x: &Traced, axis: usize, of: Vec<(u64, Vec<u64>)>) -> Vec<Traced> {
+    fn views(
+        &mut self,
+        name: &'static str,
+        x: &Traced,
+        axis: usize,
+        of: Vec<(u64, Vec<u64>)>,
+    ) -> Vec<Traced> {
         let mut call = Call::new(name).input(x.operand, Grad::Unview);
         for (start, shape) in &of {
             let view = View::Slice { axis, start: *start, step: 1 };
@@ -338,7 +343,13 @@ impl<'r, 'l> Torch<'r, 'l> {
     }
 
     /// The new state of a GRU whose reset gate comes after the product.
-    fn gru_state(&mut self, cell: &RecurrentCell, x: &[Traced], h: &[Traced], old: &Traced) -> Option<Traced> {
+    fn gru_state(
+        &mut self,
+        cell: &RecurrentCell,
+        x: &[Traced],
+        h: &[Traced],
+        old: &Traced,
+    ) -> Option<Traced> {
         let ([x_z, x_r, x_h], [h_z, h_r, h_h]) = (x, h) else { return None };
         let [z, r] = [(x_z, h_z), (x_r, h_r)].map(|(x, h)| {
             let sum = self.add(x, h);

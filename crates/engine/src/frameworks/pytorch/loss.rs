@@ -63,7 +63,12 @@ pub(crate) struct Classes {
 /// Where an output of this shape has its classes, and whether it is the logits of a causal language model: a score for each row of
 /// its table at each position.
 pub(crate) fn classes(graph: &Graph, structure: &Structure, output: TensorId, shape: &[u64]) -> Classes {
-    let axis = class_axis(graph, output, shape.len());
+    // Keras' losses have them last.
+    let axis = if structure.is_keras {
+        shape.len().saturating_sub(1)
+    } else {
+        class_axis(graph, output, shape.len())
+    };
     let is_logits = |rows: u64| axis == 2 && shape.len() == 3 && shape[2] == rows;
     Classes { axis, upcast: structure.causal_vocabulary.is_some_and(is_logits) }
 }

@@ -12,6 +12,7 @@ mod gradients;
 mod heuristics;
 mod in_place;
 mod keras;
+mod keras_loss;
 mod layouts;
 pub(crate) mod loss;
 mod memory;

@@ -50,7 +50,8 @@ impl Runner<'_> {
             };
             let is_number = kind == Stored::Number;
             stored.push(StoredTensor { kind, elements, bytes, layer, optimizer_bytes: Bytes::ZERO });
-            self.values[i] = Some(self.tape.add(Tensor { storage, layout, dtype, edge, is_number, held: None }));
+            self.values[i] =
+                Some(self.tape.add(Tensor { storage, layout, dtype, edge, is_number, held: None }));
         }
         for (i, node) in self.graph.nodes.iter().enumerate() {
             let keeps_state = node.op.buffer_inputs().iter().any(|i| {

@@ -2,7 +2,7 @@
 
 use super::backward::{self, Leaf};
 use super::tape::{Edge, TensorRef};
-use super::{Runner, SavedStorage, loss, step_config};
+use super::{Runner, SavedStorage, keras_loss, loss, step_config};
 use crate::optimizers::{self, StepEvent, keras_step};
 use crate::{Category, Loss, Phase, StorageId};
 use memfit_graph::order::permuted;
@@ -69,6 +69,15 @@ impl Runner<'_> {
             .collect();
         let loss = match self.plan.loss {
             Loss::Auto => {
+                // Keras' images have their channels last.
+                let turned = |shape: &mut Vec<u64>| match shape[..] {
+                    [batch, height, width, channels] if self.structure.is_keras => {
+                        *shape = vec![batch, channels, height, width];
+                    }
+                    _ => {}
+                };
+                let (mut shapes, mut inputs) = (shapes.clone(), inputs);
+                shapes.iter_mut().chain(inputs.iter_mut().map(|(shape, _)| shape)).for_each(turned);
                 let (loss, why) = loss::choose(&shapes, &inputs);
                 self.assumptions.push(why);
                 loss
@@ -88,7 +97,10 @@ impl Runner<'_> {
         self.tape.forget_unreached(&roots);
         let mut total: Option<TensorRef> = None;
         for ((_, t), target) in outputs.iter().zip(targets) {
-            let one = loss::run(&mut self.tape, loss, *t, target, classes);
+            let one = match self.structure.is_keras {
+                true => keras_loss::run(&mut self.tape, loss, *t, target),
+                false => loss::run(&mut self.tape, loss, *t, target, classes),
+            };
             total = Some(match total {
                 None => one,
                 Some(sum) => self.add_scalars(sum, one),
