@@ -7,6 +7,7 @@ Without a GPU no convolution in bfloat16 is given to cuDNN, whose layout is anot
     python keras_torch_steps.py > keras_torch_steps.json        # torch 2.15, Keras 3.15
 """
 
+import gc
 import json
 import os
 import sys
@@ -198,6 +199,90 @@ def grouped():
     return Model(x, layers.Dense(5, activation="softmax")(layers.Flatten()(layers.GroupQueryAttention(12, 4, 2)(h, h))))
 
 
+def cells():
+    x = Input((14, 40))
+    stack = [layers.LSTMCell(48, dropout=0.1), layers.SimpleRNNCell(40), layers.GRUCell(32, reset_after=False)]
+    h = layers.RNN(layers.StackedRNNCells(stack), return_sequences=True)(x)
+    h = layers.RNN(layers.GRUCell(40, recurrent_dropout=0.2), go_backwards=True, return_sequences=True)(h)
+    return Model(x, layers.Dense(5, activation="softmax")(layers.SimpleRNN(32, unroll=True)(h)))
+
+
+def other_functions():
+    x = Input((16, 40))
+    h = layers.LSTM(48, activation="relu", return_sequences=True)(x)
+    h = layers.GRU(40, recurrent_activation="hard_sigmoid", return_sequences=True, go_backwards=True)(h)
+    return Model(x, layers.Dense(5, activation="softmax")(layers.LSTM(32, unroll=True)(h)))
+
+
+def masked_sequences():
+    x = Input((20,), dtype="int32")
+    h = layers.Embedding(300, 32, mask_zero=True)(x)
+    h = layers.Bidirectional(layers.GRU(40, return_sequences=True, dropout=0.1))(h)
+    h = layers.TimeDistributed(layers.Dense(48, activation="relu"))(h)
+    h = layers.SimpleRNN(36, return_sequences=True, go_backwards=True)(h)
+    return Model(x, layers.Dense(5, activation="softmax")(layers.Bidirectional(layers.LSTM(24), merge_mode="ave")(h)))
+
+
+def masked_translation():
+    x, y = Input((12,), dtype="int32"), Input((9,), dtype="int32")
+    _, *states = layers.LSTM(48, return_state=True)(layers.Embedding(100, 48, mask_zero=True)(x))
+    h = layers.LSTM(48, return_sequences=True)(layers.Embedding(120, 48, mask_zero=True)(y), initial_state=states)
+    return Model([x, y], layers.Dense(5, activation="softmax")(layers.LSTM(8)(h)))
+
+
+def frames():
+    x = Input((5, 16, 16, 4))
+    h = layers.ConvLSTM2D(8, 3, padding="same", return_sequences=True, dropout=0.1)(x)
+    return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling2D()(layers.ConvLSTM2D(6, 3, strides=2, go_backwards=True)(h))))
+
+
+def masked_attention():
+    x = Input((48,), dtype="int32")
+    h = layers.Embedding(200, 64, mask_zero=True)(x)
+    for attention in (layers.MultiHeadAttention(4, 16, dropout=0.1), layers.GroupQueryAttention(16, 4, 2, dropout=0.1)):
+        h = layers.LayerNormalization()(layers.Add()([h, attention(h, h)]))
+        h = layers.LayerNormalization()(h + layers.Dropout(0.1, seed=1)(layers.Dense(64)(layers.Dense(128, activation="gelu")(h))))
+    return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling1D()(h)))
+
+
+def penalised():
+    x = h = Input((256,))
+    for _ in range(3):
+        h = layers.Dense(256, activation="relu", kernel_regularizer="l2", bias_regularizer="l1", activity_regularizer="l1")(h)
+    return Model(x, layers.Dense(10, activation="softmax", kernel_regularizer="l1l2")(h))
+
+
+def gated():
+    x = h = Input((32, 32, 8))
+    for _ in range(3):
+        h = layers.Conv2D(16, 3, padding="same", activation="relu")(h)
+        h = layers.Multiply()([h, layers.Conv2D(1, 7, padding="same", activation="sigmoid")(h)])
+    h = layers.Dense(512, activation="sigmoid")(layers.Dense(512, activation="sigmoid")(layers.GlobalAveragePooling2D()(h)))
+    return Model(x, layers.Dense(10, activation="softmax")(h))
+
+
+def segments():
+    x = Input((64, 64, 3))
+    h = layers.Conv2D(16, 3, padding="same", activation="relu")(x)
+    return Model(x, layers.Conv2D(20, 1, activation="softmax")(h))
+
+
+def tokens():
+    x = Input((64,), dtype="int32")
+    return Model(x, layers.Dense(1000, activation="softmax")(layers.Dense(64, activation="relu")(layers.Embedding(1000, 48)(x))))
+
+
+def autoencoder():
+    x = Input((64, 64, 3))
+    h = layers.Conv2D(16, 3, strides=2, padding="same", activation="relu")(x)
+    return Model(x, layers.Conv2DTranspose(3, 3, strides=2, padding="same")(h))
+
+
+def foreground():
+    x = Input((64, 64, 3))
+    return Model(x, layers.Conv2D(1, 1, activation="sigmoid")(layers.Conv2D(16, 3, padding="same", activation="relu")(x)))
+
+
 def branches():
     x = h = Input((24, 24, 8))
     for _ in range(3):
@@ -222,10 +307,32 @@ STEPS += [(model, "sgd", policy) for model in (kernels, composed, rectified, dot
 STEPS.append((attentions, "sgd", "float32"))
 STEPS += [(model, "sgd", policy) for model in (branches, grouped, masked, upsampled, wrapped_model) for policy in ("float32", "mixed_float16")]
 STEPS.append((augmented, "sgd", "float32"))
+STEPS.append((frames, "sgd", "float32"))
+STEPS += [(model, "sgd", policy) for model in (cells, other_functions, masked_sequences, masked_translation, masked_attention, penalised, gated,
+                                               segments, tokens, autoencoder, foreground) for policy in ("float32", "mixed_float16")]
+LOSSES = {autoencoder: "mse", foreground: "binary_crossentropy"}
+
+
+def collected(call):
+    """Keras' trees leave cycles that hold tensors until Python happens to collect them: after each layer here."""
+    depth = 0
+
+    def run(self, *args, **kwargs):
+        nonlocal depth
+        depth += 1
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            depth -= 1
+            if depth < 2:
+                gc.collect()
+
+    return run
 
 
 def answer():
     """What Keras and PyTorch ask of values that fake tensors do not have."""
+    layers.Layer.__call__ = collected(layers.Layer.__call__)
     sys.modules["keras.src.backend.torch.rnn"]._is_cuda_cudnn_available = lambda: True
     keras.src.backend.torch.random.torch_seed_generator = lambda seed: None
     keras.src.backend.torch.core.convert_to_numpy = lambda tensor: 0.5  # Nadam asks for a product of its rates
@@ -241,9 +348,13 @@ def measure(make, optimizer, options, policy):
     with fake_cuda():
         model = make()
         optimizer = next(known for name, known in vars(keras.optimizers).items() if name.lower() == optimizer)
-        model.compile(optimizer=optimizer(**options), loss="sparse_categorical_crossentropy", jit_compile=False)
+        loss = LOSSES.get(make)
+        model.compile(optimizer=optimizer(**options), loss=loss or "sparse_categorical_crossentropy", jit_compile=False)
         x = [torch.zeros((BATCH, *i.shape[1:]), dtype=getattr(torch, i.dtype), device="cuda") for i in model.inputs]
-        y = torch.zeros((BATCH, *model.outputs[0].shape[1:-1]), dtype=torch.int64, device="cuda")
+        shape = model.outputs[0].shape
+        y = torch.zeros((BATCH, *(shape[1:] if loss else shape[1:-1])), dtype=torch.float32 if loss else torch.int64, device="cuda")
+        if loss == "mse":
+            y = x[0]
         model.optimizer.build(model.trainable_variables)
         tracker = Tracker()
         tracker.phase = "forward"
@@ -261,7 +372,7 @@ def measure(make, optimizer, options, policy):
 def config(make, policy):
     keras.utils.clear_session()
     keras.config.set_dtype_policy(policy)
-    with keras.device("meta"):
+    with keras.device("cpu"):
         return json.loads(make().to_json())
 
 

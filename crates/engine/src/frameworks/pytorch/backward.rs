@@ -231,12 +231,13 @@ impl<M: Machine> Backward<'_, M> {
                 gradients.push((input, gradient));
             }
         }
-        for (input, gradient) in &mut gradients {
-            *gradient = self.tape().validated(*gradient, &input.meta);
-        }
+        // Names of the function go with it, before the engine sums and casts what it gave.
         let tape = self.tape();
         for storage in scratch {
             tape.memory.release(storage);
+        }
+        for (input, gradient) in &mut gradients {
+            *gradient = tape.validated(*gradient, &input.meta);
         }
         for gradient in incoming.into_iter().flatten() {
             tape.memory.release(gradient.storage);
