@@ -98,7 +98,11 @@ impl<'de> Deserialize<'de> for Activation {
                 let name = function.or_else(|| text("registered_name")).or_else(|| text("class_name"));
                 Activation::named(name.unwrap_or("custom"))
             }
-            _ => Activation::Linear,
+            Value::Null => Activation::Linear,
+            _ => {
+                let expected = "expected None, the name of a function or a serialised one";
+                return Err(serde::de::Error::custom(expected));
+            }
         })
     }
 }

@@ -18,8 +18,10 @@ pub mod policy;
 
 mod archive;
 mod builder;
+mod config;
 mod container;
 mod functional;
+mod functions;
 mod hdf5;
 mod import;
 mod layer;

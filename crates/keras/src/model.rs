@@ -1,6 +1,7 @@
 //! What stands in a model's list of layers: an input, a layer, or a model of its own.
 
 use crate::builder::{Builder, Flow, Layered, Request};
+use crate::config::refused;
 use crate::functional::Functional;
 use crate::layer::Keras;
 use crate::object::Object;
@@ -43,7 +44,12 @@ impl Item {
         path: &str,
     ) -> Result<Item, Vec<Problem>> {
         if object.class_name == "InputLayer" {
-            return Ok(Item::Input { spec: input_spec(object.config, object.name()) });
+            let spec = input_spec(object.config, object.name()).map_err(|message| {
+                let mut problem = Problem::new(path, message);
+                problem.op = object.class().to_owned();
+                vec![problem]
+            })?;
+            return Ok(Item::Input { spec });
         }
         if Model::is(object) {
             return Model::read(object, reader, within, path).map(|m| Item::Model(Box::new(m)));
@@ -132,9 +138,15 @@ impl Model {
 }
 
 /// The spec that an `InputLayer` declares: `batch_shape` (Keras 3), `batch_input_shape` (Keras 2), or `shape` without the batch.
-fn input_spec(config: &Value, name: &str) -> Spec {
+fn input_spec(config: &Value, name: &str) -> Result<Spec, String> {
     let list = |key: &str| config.get(key).and_then(Value::as_array);
-    let dtype = config.get("dtype").and_then(Value::as_str).and_then(policy::dtype).unwrap_or(DType::Float32);
+    let dtype = match config.get("dtype").filter(|dtype| !dtype.is_null()) {
+        None => DType::Float32,
+        Some(given) => {
+            let known = given.as_str().and_then(policy::dtype);
+            known.ok_or_else(|| refused("dtype", "the name of a dtype", given))?
+        }
+    };
     let shape = match list("batch_shape").or_else(|| list("batch_input_shape")) {
         Some(dims) => dims_of(dims, name),
         None => {
@@ -142,7 +154,7 @@ fn input_spec(config: &Value, name: &str) -> Spec {
             dims_of(&[&[Value::Null], rest].concat(), name)
         }
     };
-    Spec::new(shape, dtype)
+    Ok(Spec::new(shape, dtype))
 }
 
 /// Dims with their batch first; open ones become symbols: `batch`, then `<name>_d1`.

@@ -2,6 +2,8 @@
 //!
 //! keras/src/saving/serialization_lib.py. Keras 2 writes the class and the config alone, in its later versions all four.
 
+use crate::config::refused;
+use crate::functions;
 use crate::layer::{Facts, Keras};
 use crate::policy::Policy;
 use crate::spatial::DataFormat;
@@ -60,8 +62,22 @@ impl<'a> Object<'a> {
         self.module.starts_with("keras.src.ops") || self.module.starts_with("keras.ops")
     }
 
+    /// Where its channels stand. What a custom layer means by the word is its own.
+    fn data_format(&self) -> Result<Option<DataFormat>, String> {
+        let Some(given) = self.config.get("data_format") else { return Ok(None) };
+        match DataFormat::deserialize(given) {
+            Err(error) if self.is_builtin() => {
+                Err(format!("its config: {}", refused("data_format", &error.to_string(), given)))
+            }
+            read => Ok(read.ok()),
+        }
+    }
+
     /// What every layer has.
     pub(crate) fn facts(&self, keras: Keras, within: bool) -> Result<Facts, String> {
+        if self.is_builtin() && !self.is_operation() {
+            functions::check(self.config, keras)?;
+        }
         let trainable = self.config.get("trainable").and_then(Value::as_bool).unwrap_or(true);
         Ok(Facts {
             class: self.class().to_owned(),
@@ -69,7 +85,7 @@ impl<'a> Object<'a> {
             trainable: trainable && within,
             policy: Policy::read(self.config.get("dtype"))?,
             keras,
-            data_format: self.config.get("data_format").and_then(|f| DataFormat::deserialize(f).ok()),
+            data_format: self.data_format()?,
             penalties: penalties(self.config),
             activity: match self.class_name {
                 "ActivityRegularization" => weighed(self.config),

@@ -4,6 +4,7 @@
 //! `<mode>_from_<policy>` for quantised layers, where the mode may carry parameters (`gptq/4/128`). Keras 2 knows the first two
 //! (mixed_precision/policy.py). A config holds the name, or the serialised object, or a `DTypePolicyMap`.
 
+use crate::config::refused;
 use memfit_graph::DType;
 use serde_json::Value;
 
@@ -61,12 +62,15 @@ impl Policy {
             None | Some(Value::Null) => Ok(Policy::default()),
             Some(Value::String(name)) => Policy::named(name),
             Some(Value::Object(object)) => Policy::serialised(object.get("config").unwrap_or(&Value::Null)),
-            Some(other) => Err(format!("expected the name of a dtype policy, found {other}")),
+            Some(other) => Err(refused("dtype", "the name of a dtype policy", other)),
         }
     }
 
     /// The config of a serialised policy: a name, a mode with the policy it comes from, or a map with a default.
     fn serialised(config: &Value) -> Result<Policy, String> {
+        if let Some(name) = config.get("name").filter(|name| !name.is_string() && !name.is_null()) {
+            return Err(refused("dtype", "the name of a dtype policy", name));
+        }
         let text = |key: &str| config.get(key).and_then(Value::as_str);
         match (text("name"), text("mode"), text("source_name")) {
             (Some(name), _, _) => Policy::named(name),

@@ -1,6 +1,7 @@
 //! From a serialised layer to the struct that knows its rule.
 
 use crate::builder::Layered;
+use crate::config;
 use crate::layer::{Configured, Facts, Keras};
 use crate::layers;
 use crate::object::Object;
@@ -75,10 +76,7 @@ impl Source<'_> {
 
     /// The config as the layer's own struct. What the struct does not name is not read.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
-        let null = Value::Null;
-        let empty = Value::Object(serde_json::Map::new());
-        let config = if *self.object.config == null { &empty } else { self.object.config };
-        T::deserialize(config).map_err(|error| format!("its config: {error}"))
+        config::read(self.object.config, self.facts.keras)
     }
 
     /// The layer that the config holds under `key`.
@@ -106,7 +104,9 @@ impl Source<'_> {
     }
 
     fn layer(&self, value: &Value) -> Result<Configured, String> {
-        self.reader.configure(&Object::read(value)?, self.facts.trainable)
+        let object = Object::read(value)?;
+        let inside = |message| format!("in its layer {} ({}): {message}", object.name(), object.class());
+        self.reader.configure(&object, self.facts.trainable).map_err(inside)
     }
 
     /// The number of spatial axes that the class name tells: `Conv2D` has two.

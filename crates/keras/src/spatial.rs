@@ -4,6 +4,8 @@
 //! tf_keras/src/utils/conv_utils.py, `conv_output_length`.
 
 use crate::activation::Activation;
+use crate::config::{refused, word};
+use crate::reader::Source;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use memfit_graph::kernels::Wire;
@@ -23,14 +25,9 @@ pub enum DataFormat {
 
 impl<'de> Deserialize<'de> for DataFormat {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DataFormat, D::Error> {
-        match Option::<String>::deserialize(deserializer)?.as_deref() {
-            None | Some("channels_last") => Ok(DataFormat::ChannelsLast),
-            Some("channels_first") => Ok(DataFormat::ChannelsFirst),
-            Some(other) => {
-                let expected = "channels_last or channels_first";
-                Err(serde::de::Error::custom(format!("data_format: expected {expected}, found `{other}`")))
-            }
-        }
+        let words =
+            [("channels_last", DataFormat::ChannelsLast), ("channels_first", DataFormat::ChannelsFirst)];
+        Ok(word(deserializer, &words, true)?.unwrap_or_default())
     }
 }
 
@@ -62,8 +59,7 @@ impl DataFormat {
 }
 
 /// How the ends are padded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {
     /// Not at all.
     #[default]
@@ -76,43 +72,101 @@ pub enum Padding {
     Full,
 }
 
-/// A number, or one for each axis.
+impl<'de> Deserialize<'de> for Padding {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Padding, D::Error> {
+        let words = [
+            ("valid", Padding::Valid),
+            ("same", Padding::Same),
+            ("causal", Padding::Causal),
+            ("full", Padding::Full),
+        ];
+        let expected = || serde::de::Error::custom("expected valid or same, or causal along one axis");
+        word(deserializer, &words, true)?.ok_or_else(expected)
+    }
+}
+
+/// A number, or one for each axis. As an attribute it is positive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PerAxis(Vec<u64>);
+pub enum PerAxis {
+    /// The same for every axis.
+    All(u64),
+    /// One for each.
+    Each(Vec<u64>),
+}
 
 impl<'de> Deserialize<'de> for PerAxis {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PerAxis, D::Error> {
-        let expected = || serde::de::Error::custom("expected a whole number, or one for each axis");
-        let number = |value: &Value| value.as_u64();
-        match Value::deserialize(deserializer)? {
-            Value::Array(list) => {
-                list.iter().map(number).collect::<Option<_>>().map(PerAxis).ok_or_else(expected)
-            }
-            value => number(&value).map(|n| PerAxis(vec![n])).ok_or_else(expected),
-        }
+        let read = PerAxis::read(&Value::deserialize(deserializer)?);
+        let is_positive = |read: &PerAxis| match read {
+            PerAxis::All(n) => *n > 0,
+            PerAxis::Each(list) => !list.contains(&0),
+        };
+        read.filter(is_positive)
+            .ok_or_else(|| serde::de::Error::custom("expected a positive whole number, or one for each axis"))
+    }
+}
+
+impl Default for PerAxis {
+    fn default() -> PerAxis {
+        one()
     }
 }
 
 impl PerAxis {
+    fn read(value: &Value) -> Option<PerAxis> {
+        match value {
+            Value::Array(list) => list.iter().map(Value::as_u64).collect::<Option<_>>().map(PerAxis::Each),
+            value => value.as_u64().map(PerAxis::All),
+        }
+    }
+
+    /// An attribute that may be zero.
+    pub(crate) fn or_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PerAxis, D::Error> {
+        let expected = "expected a whole number of at least zero, or one for each axis";
+        let read = PerAxis::read(&Value::deserialize(deserializer)?);
+        read.ok_or_else(|| serde::de::Error::custom(expected))
+    }
+
+    /// The same, or `None`.
+    pub(crate) fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PerAxis>, D::Error> {
+        let given = Option::<Value>::deserialize(deserializer)?;
+        let expected = "expected None, a whole number of at least zero, or one for each axis";
+        given.map(|given| PerAxis::or_zero(given).map_err(|_| serde::de::Error::custom(expected))).transpose()
+    }
+
+    /// Whether the attribute `name` of a layer with so many axes can be this (`standardize_tuple`).
+    pub(crate) fn along(&self, axes: usize, name: &str) -> Result<(), String> {
+        match self {
+            PerAxis::Each(list) if list.len() != axes => {
+                let expected = format!("one whole number for all axes, or a list of {axes}");
+                Err(format!("its config: {}", refused(name, &expected, &Value::from(list.clone()))))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The same number for every axis.
     pub fn all(n: u64) -> PerAxis {
-        PerAxis(vec![n])
+        PerAxis::All(n)
     }
 
     /// The number for axis `i`.
     pub fn at(&self, i: usize) -> u64 {
-        match &self.0[..] {
-            [one] => *one,
-            list => list.get(i).copied().unwrap_or(1),
+        match self {
+            PerAxis::All(one) => *one,
+            PerAxis::Each(list) if list.len() == 1 => list[0],
+            PerAxis::Each(list) => list.get(i).copied().unwrap_or(1),
         }
     }
 
     /// One number for each of `axes` axes.
     pub fn expand(&self, axes: usize) -> Result<Vec<u64>, OpError> {
-        match self.0.len() {
-            1 => Ok(vec![self.0[0]; axes]),
-            n if n == axes => Ok(self.0.clone()),
-            n => Err(OpError::mismatch(format!("{axes} number(s)"), format!("{n}"))),
+        match self {
+            PerAxis::All(one) => Ok(vec![*one; axes]),
+            PerAxis::Each(list) if list.len() == axes => Ok(list.clone()),
+            PerAxis::Each(list) => {
+                Err(OpError::mismatch(format!("{axes} number(s)"), format!("{}", list.len())))
+            }
         }
     }
 }
@@ -123,7 +177,7 @@ pub(crate) fn one() -> PerAxis {
 }
 
 /// How the window of a convolution moves: what all of their configs say.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Window {
     /// Spatial axes, told by the class.
     #[serde(skip)]
@@ -145,6 +199,15 @@ pub struct Window {
 }
 
 impl Window {
+    /// The window of a layer whose class tells the number of axes.
+    pub(crate) fn of(source: &Source<'_>) -> Result<Window, String> {
+        let window = Window { axes: source.spatial_axes()?, ..source.read()? };
+        window.kernel_size.along(window.axes, "kernel_size")?;
+        window.strides.along(window.axes, "strides")?;
+        window.dilation_rate.along(window.axes, "dilation_rate")?;
+        Ok(window)
+    }
+
     /// The first input, which has a batch axis, the spatial axes and one of channels.
     pub(crate) fn input<'a>(&self, inputs: &'a [Spec]) -> Result<&'a Spec, OpError> {
         spec::input_of_rank(inputs, 0, self.axes + 2)

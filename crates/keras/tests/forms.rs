@@ -172,7 +172,7 @@ fn regularizers_are_read_in_each_form_and_through_wrappers() {
     let of = |name: &str, config: Value| json!({"module": "keras.regularizers", "class_name": name, "config": config});
     let dense = |regularizer: Value| json!({"class_name": "Dense", "config": {"name": "d", "units": 3, "kernel_regularizer": regularizer}});
     let lstm =
-        json!({"class_name": "LSTM", "config": {"name": "l", "units": 2, "recurrent_regularizer": "l1_l2"}});
+        json!({"class_name": "LSTM", "config": {"name": "l", "units": 2, "recurrent_regularizer": "l1l2"}});
     let wrapped =
         json!({"class_name": "TimeDistributed", "config": {"name": "d", "layer": dense(json!("l2"))}});
     let cases = [

@@ -4,6 +4,7 @@
 
 use super::LayerSpec;
 use crate::activation::Activation as Function;
+use crate::config;
 use crate::layer::{Call, Layer};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
@@ -30,11 +31,14 @@ pub struct Activation {
 struct Config {
     #[serde(default)]
     activation: Function,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "config::at_least_zero_or_none")]
     max_value: Option<f64>,
-    #[serde(default, alias = "alpha")]
+    #[serde(default, deserialize_with = "config::at_least_zero")]
     negative_slope: Option<f64>,
-    #[serde(default, alias = "theta")]
+    /// ELU's, and LeakyReLU's in Keras 2, which may be negative.
+    #[serde(default)]
+    alpha: Option<f64>,
+    #[serde(default, alias = "theta", deserialize_with = "config::at_least_zero")]
     threshold: Option<f64>,
 }
 
@@ -50,7 +54,7 @@ fn read(source: &Source<'_>) -> Result<Activation, String> {
     Ok(Activation {
         function,
         max_value: config.max_value,
-        negative_slope: config.negative_slope.unwrap_or(0.0),
+        negative_slope: config.negative_slope.or(config.alpha).unwrap_or(0.0),
         threshold: config.threshold.unwrap_or(0.0),
     })
 }

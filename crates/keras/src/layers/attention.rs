@@ -5,6 +5,7 @@
 
 use super::LayerSpec;
 use crate::activation::Activation;
+use crate::config;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
@@ -13,7 +14,8 @@ use crate::torch::Torch;
 use memfit_graph::OpError;
 use memfit_graph::kernels::Wire;
 use memfit_graph::ops::Traced;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 /// How query and key make a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,7 +33,7 @@ pub enum Score {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Attention {
     /// How scores are made.
-    #[serde(skip)]
+    #[serde(default, rename = "score_mode", deserialize_with = "score")]
     pub score: Score,
     /// Whether the scores are scaled by a variable.
     #[serde(default)]
@@ -44,14 +46,15 @@ pub struct Attention {
     pub causal: bool,
 }
 
+fn score<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Score, D::Error> {
+    let words = [("dot", Score::Dot), ("concat", Score::Concat)];
+    config::word(deserializer, &words, false)?.ok_or_else(|| D::Error::custom("expected dot or concat"))
+}
+
 fn read(source: &Source<'_>) -> Result<Attention, String> {
-    let mode = source.object.config.get("score_mode").and_then(serde_json::Value::as_str);
-    let score = match (source.class(), mode) {
-        ("AdditiveAttention", _) => Score::Additive,
-        (_, Some("concat")) => Score::Concat,
-        _ => Score::Dot,
-    };
-    Ok(Attention { score, ..source.read()? })
+    let layer: Attention = source.read()?;
+    let score = if source.class() == "AdditiveAttention" { Score::Additive } else { layer.score };
+    Ok(Attention { score, ..layer })
 }
 
 /// How they are found.

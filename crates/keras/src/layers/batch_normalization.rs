@@ -22,6 +22,12 @@ pub struct BatchNormalization {
     /// The axis or axes that keep statistics of their own.
     #[serde(default = "super::last_axis", deserialize_with = "super::axes")]
     pub axis: Vec<i64>,
+    /// What the old averages weigh.
+    #[serde(default, deserialize_with = "crate::config::number")]
+    pub momentum: f64,
+    /// Added to the variance.
+    #[serde(default, deserialize_with = "crate::config::number")]
+    pub epsilon: f64,
     /// Whether there is a beta.
     #[serde(default = "super::yes")]
     pub center: bool,

@@ -6,6 +6,7 @@ use super::LayerSpec;
 use super::conv_lstm::ConvLstm;
 use super::rnn::Rnn;
 use crate::arguments::{Argument, Arguments};
+use crate::config::{refused, shown};
 use crate::layer::{Call, Cell, Configured, Layer, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
@@ -40,6 +41,23 @@ pub enum MergeMode {
     None,
 }
 
+/// What the two recurrences must have in common, and what not (`_verify_layer_config`). Python's `1` is `True`.
+fn verify(config: &Value) -> Result<(), String> {
+    let inner = |key: &str| config.get(key)?.get("config");
+    let (Some(forward), Some(backward)) = (inner("layer"), inner("backward_layer")) else { return Ok(()) };
+    let plain = |value: &Value| value.as_bool().map_or_else(|| value.clone(), |is| Value::from(u8::from(is)));
+    for name in ["go_backwards", "stateful", "return_sequences", "return_state"] {
+        let (Some(of_forward), Some(of_backward)) = (forward.get(name), backward.get(name)) else { continue };
+        let same = plain(of_forward) == plain(of_backward);
+        if same == (name == "go_backwards") {
+            let expected = if same { "another value than the layer's" } else { "the layer's value" };
+            let expected = format!("{expected} {}", shown(of_forward));
+            return Err(format!("its backward layer: {}", refused(name, &expected, of_backward)));
+        }
+    }
+    Ok(())
+}
+
 fn read(source: &Source<'_>) -> Result<Bidirectional, String> {
     let merge = match source.object.config.get("merge_mode") {
         None => MergeMode::Concat,
@@ -52,6 +70,7 @@ fn read(source: &Source<'_>) -> Result<Bidirectional, String> {
             return Err(format!("merge_mode: expected concat, sum, mul, ave or none, found {other}"));
         }
     };
+    verify(source.object.config)?;
     let renamed = |layer: Configured, prefix: &str| {
         let mut layer = layer;
         if !layer.facts.name.starts_with(prefix) {

@@ -17,12 +17,13 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct Conv {
     /// How the window moves.
-    #[serde(flatten)]
+    #[serde(skip)]
     pub window: Window,
     /// Channels of the output.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub filters: u64,
     /// Groups of channels.
-    #[serde(default = "super::one_u64")]
+    #[serde(default = "super::one_u64", deserialize_with = "crate::config::positive")]
     pub groups: u64,
     /// Applied to the sum.
     #[serde(default)]
@@ -31,7 +32,7 @@ pub struct Conv {
     #[serde(default = "super::yes")]
     pub use_bias: bool,
     /// The rank of the trained correction, where there is one.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::config::rank")]
     pub lora_rank: Option<u64>,
 }
 

@@ -21,7 +21,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConvLstm {
     /// How the window moves.
-    #[serde(flatten)]
+    #[serde(skip)]
     pub window: Window,
     /// Channels of the state.
     pub filters: u64,

@@ -6,6 +6,7 @@
 use super::LayerSpec;
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
+use crate::reader::boxed;
 use crate::run::Run;
 use crate::spatial::{Padding, PerAxis, Window};
 use crate::spec::Spec;
@@ -17,12 +18,13 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct ConvTranspose {
     /// How the window moves.
-    #[serde(flatten)]
+    #[serde(skip)]
     pub window: Window,
     /// Channels of the output.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub filters: u64,
     /// Elements added at the ends of the output.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "PerAxis::or_none")]
     pub output_padding: Option<PerAxis>,
     /// Applied to the sum.
     #[serde(default)]
@@ -43,7 +45,11 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
         "Convolution3DTranspose",
     ],
     keras: &[2, 3],
-    build: |s| super::windowed(s, |layer: &mut ConvTranspose| &mut layer.window),
+    build: |s| {
+        let layer = ConvTranspose { window: Window::of(s)?, ..s.read()? };
+        layer.output_padding.as_ref().map_or(Ok(()), |p| p.along(layer.window.axes, "output_padding"))?;
+        boxed(layer)
+    },
 }];
 
 impl ConvTranspose {
@@ -116,7 +122,8 @@ mod tests {
     fn sizes_are_those_of_keras() {
         let size = |n, k, s, padding: &str, output_padding: Option<u64>| {
             let config = json!({"filters": 1, "kernel_size": k, "strides": s, "padding": padding, "output_padding": output_padding});
-            let layer: ConvTranspose = serde_json::from_value(config).unwrap();
+            let window = serde_json::from_value(config.clone()).unwrap();
+            let layer = ConvTranspose { window, ..serde_json::from_value(config).unwrap() };
             layer.size(0, &Dim::Known(n)).unwrap().known().unwrap()
         };
         assert_eq!(size(8, 3, 2, "same", None), 16);

@@ -19,6 +19,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct Dense {
     /// Size of the output's last axis.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub units: u64,
     /// Applied to the sum.
     #[serde(default)]
@@ -27,7 +28,7 @@ pub struct Dense {
     #[serde(default = "super::yes")]
     pub use_bias: bool,
     /// The rank of the trained correction, where there is one.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::config::rank")]
     pub lora_rank: Option<u64>,
 }
 

@@ -17,10 +17,10 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct DepthwiseConv {
     /// How the window moves.
-    #[serde(flatten)]
+    #[serde(skip)]
     pub window: Window,
     /// Outputs for each channel.
-    #[serde(default = "super::one_u64")]
+    #[serde(default = "super::one_u64", deserialize_with = "crate::config::positive")]
     pub depth_multiplier: u64,
     /// Applied to the sum.
     #[serde(default)]

@@ -4,7 +4,8 @@
 //! a mask with one element for each channel, a normal factor or a normal summand. A rate of zero draws none.
 
 use super::LayerSpec;
-use crate::layer::{Call, Layer};
+use crate::config;
+use crate::layer::{Call, Keras, Layer};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
@@ -36,7 +37,7 @@ pub struct Dropout {
     #[serde(skip)]
     pub noise: Noise,
     /// The fraction that is dropped.
-    #[serde(default, alias = "p")]
+    #[serde(default, alias = "p", deserialize_with = "crate::config::rate")]
     pub rate: f64,
     /// The deviation of the summand.
     #[serde(default)]
@@ -74,7 +75,15 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
         "SpatialDropout3D",
     ],
     keras: &[2, 3],
-    build: |s| boxed(Dropout { noise: noise(s.class(), s.spatial_axes())?, ..s.read()? }),
+    build: |s| {
+        let layer = Dropout { noise: noise(s.class(), s.spatial_axes())?, ..s.read()? };
+        // Keras 2 takes any deviation.
+        if s.facts.keras == Keras::V3 && !(0.0..=1.0).contains(&layer.stddev) {
+            let found = Value::from(layer.stddev);
+            return Err(format!("its config: {}", config::refused("stddev", "a number from 0 to 1", &found)));
+        }
+        boxed(layer)
+    },
 }];
 
 impl Dropout {

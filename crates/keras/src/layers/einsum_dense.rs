@@ -31,7 +31,7 @@ pub struct EinsumDense {
     #[serde(default)]
     pub activation: Activation,
     /// The rank of the trained correction, where there is one.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::config::rank")]
     pub lora_rank: Option<u64>,
 }
 
@@ -122,10 +122,19 @@ impl EinsumDense {
         if !left {
             result.extend(passed.iter().cloned());
         }
-        let bias = match self.bias_axes.as_deref().filter(|axes| !axes.is_empty()) {
+        let bias = match self.bias_axes.as_deref() {
             None => None,
             Some(axes) => {
-                let first = output_letters.iter().position(|l| axes.contains(*l)).ok_or_else(wrong)?;
+                let unknown = || {
+                    OpError::attribute(
+                        "bias_axes",
+                        format!("None, or letters of the output `{output}`"),
+                        axes,
+                    )
+                };
+                let is_known = axes.chars().all(|l| output_letters.contains(&l));
+                let first = output_letters.iter().position(|l| is_known && axes.contains(*l));
+                let first = first.ok_or_else(unknown)?;
                 let of =
                     |l: &char| if axes.contains(*l) { own(l).and_then(|d| spec::number(&d)) } else { Ok(1) };
                 let mut bias = output_letters[first..].iter().map(of).collect::<Result<Vec<_>, _>>()?;

@@ -17,14 +17,16 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct Embedding {
     /// Rows.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub input_dim: u64,
     /// Elements of a row.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub output_dim: u64,
     /// Whether token zero masks its position.
     #[serde(default)]
     pub mask_zero: bool,
     /// The rank of the trained correction, where there is one.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::config::rank")]
     pub lora_rank: Option<u64>,
     /// Whether the reverse has a table of its own.
     #[serde(skip)]

@@ -15,7 +15,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct GroupNormalization {
     /// How many groups; minus one for one a channel.
-    #[serde(default = "groups")]
+    #[serde(default = "groups", deserialize_with = "crate::config::groups")]
     pub groups: i64,
     /// The axis of the channels.
     #[serde(default = "super::minus_one")]

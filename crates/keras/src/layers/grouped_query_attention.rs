@@ -18,13 +18,15 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct GroupedQueryAttention {
     /// Elements of a head.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub head_dim: u64,
     /// Heads of the query.
     pub num_query_heads: u64,
     /// Heads of key and value.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub num_key_value_heads: u64,
     /// The fraction of scores that is dropped.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::config::rate")]
     pub dropout: f64,
     /// Whether the projections have biases.
     #[serde(default = "super::yes")]
@@ -32,6 +34,9 @@ pub struct GroupedQueryAttention {
     /// Whether the result is gated.
     #[serde(default)]
     pub use_gate: bool,
+    /// How many keys before its own a query sees.
+    #[serde(default, deserialize_with = "crate::config::positive_or_none")]
+    pub sliding_window: Option<u64>,
     /// Whether the fused kernel is wanted.
     #[serde(default)]
     pub flash_attention: Option<bool>,

@@ -19,6 +19,7 @@ pub struct LocallyConnected {
     #[serde(skip)]
     pub axes: usize,
     /// Channels of the output.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub filters: u64,
     /// The window.
     pub kernel_size: PerAxis,
@@ -46,7 +47,12 @@ pub struct LocallyConnected {
 pub const SPECS: &[LayerSpec] = &[LayerSpec {
     classes: &["LocallyConnected1D", "LocallyConnected2D"],
     keras: &[2],
-    build: |s| boxed(LocallyConnected { axes: s.spatial_axes()?, ..s.read()? }),
+    build: |s| {
+        let layer = LocallyConnected { axes: s.spatial_axes()?, ..s.read()? };
+        layer.kernel_size.along(layer.axes, "kernel_size")?;
+        layer.strides.along(layer.axes, "strides")?;
+        boxed(layer)
+    },
 }];
 
 impl LocallyConnected {

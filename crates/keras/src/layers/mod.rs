@@ -5,6 +5,7 @@
 //! runs for it, and tests. Adding a layer is its file, a `mod` line and one line in [`ALL`]; a test keeps the three
 //! and the generated table in step.
 
+use crate::arguments::Argument;
 use crate::layer::{Call, Keras, Layer, Weight};
 use crate::model::Model;
 use crate::operations;
@@ -12,8 +13,9 @@ use crate::reader::{Source, boxed};
 use crate::spatial::{PerAxis, Window};
 use crate::spec::Spec;
 use memfit_graph::{DType, OpError};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use std::sync::Arc;
 
 pub mod activation;
@@ -146,7 +148,7 @@ fn windowed<L: Layer + DeserializeOwned + 'static>(
     window: fn(&mut L) -> &mut Window,
 ) -> Result<Arc<dyn Layer>, String> {
     let mut layer: L = source.read()?;
-    window(&mut layer).axes = source.spatial_axes()?;
+    *window(&mut layer) = Window::of(source)?;
     boxed(layer)
 }
 
@@ -192,18 +194,20 @@ fn last_axis() -> Vec<i64> {
     vec![-1]
 }
 
+const AXES: &str = "expected an axis or a list of them";
+
 /// One axis or a list of them.
 fn axes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<i64>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Axes {
-        One(i64),
-        Many(Vec<i64>),
+    axes_or_none(deserializer)?.ok_or_else(|| D::Error::custom(AXES))
+}
+
+/// The same, or `None`.
+fn axes_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<i64>>, D::Error> {
+    let value = Argument::Json(Value::deserialize(deserializer)?);
+    match value.is_null() {
+        true => Ok(None),
+        false => value.ints().map(Some).ok_or_else(|| D::Error::custom(AXES)),
     }
-    Ok(match Axes::deserialize(deserializer)? {
-        Axes::One(axis) => vec![axis],
-        Axes::Many(axes) => axes,
-    })
 }
 
 /// The variables in float32 where the policy's are half, as Keras 2's norms keep them.

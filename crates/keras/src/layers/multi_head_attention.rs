@@ -19,14 +19,16 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct MultiHeadAttention {
     /// Heads.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub num_heads: u64,
     /// Elements of a head's query and key.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub key_dim: u64,
     /// Elements of a head's value; the key's where it is not given.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::config::positive_or_none")]
     pub value_dim: Option<u64>,
     /// The fraction of scores that is dropped.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::config::rate")]
     pub dropout: f64,
     /// Whether the projections have biases.
     #[serde(default = "super::yes")]
@@ -40,6 +42,9 @@ pub struct MultiHeadAttention {
     /// Whether the result is gated.
     #[serde(default)]
     pub use_gate: bool,
+    /// How many keys before its own a query sees.
+    #[serde(default, deserialize_with = "crate::config::positive_or_none")]
+    pub sliding_window: Option<u64>,
     /// Whether the fused kernel is wanted.
     #[serde(default)]
     pub flash_attention: Option<bool>,
@@ -61,7 +66,7 @@ fn shape<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec
 }
 
 fn axes<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<i64>>, D::Error> {
-    Ok(Some(super::axes(deserializer)?).filter(|axes| !axes.is_empty()))
+    Ok(super::axes_or_none(deserializer)?.filter(|axes| !axes.is_empty()))
 }
 
 /// How it is found.

@@ -87,6 +87,7 @@ pub struct AdaptivePooling {
     #[serde(skip)]
     pub pool: Pool,
     /// The size along each axis.
+    #[serde(deserialize_with = "PerAxis::or_zero")]
     pub output_size: PerAxis,
     /// Where the channels stand.
     #[serde(default)]
@@ -111,7 +112,12 @@ pub const SPECS: &[LayerSpec] = &[
             "MaxPooling3D",
         ],
         keras: &[2, 3],
-        build: |s| boxed(Pooling { axes: s.spatial_axes()?, pool: Pool::of(s.class()), ..s.read()? }),
+        build: |s| {
+            let layer = Pooling { axes: s.spatial_axes()?, pool: Pool::of(s.class()), ..s.read()? };
+            layer.pool_size.along(layer.axes, "pool_size")?;
+            layer.strides.as_ref().map_or(Ok(()), |strides| strides.along(layer.axes, "strides"))?;
+            boxed(layer)
+        },
     },
     LayerSpec {
         classes: &[
@@ -141,7 +147,11 @@ pub const SPECS: &[LayerSpec] = &[
             "AdaptiveMaxPooling3D",
         ],
         keras: &[3],
-        build: |s| boxed(AdaptivePooling { axes: s.spatial_axes()?, pool: Pool::of(s.class()), ..s.read()? }),
+        build: |s| {
+            let layer = AdaptivePooling { axes: s.spatial_axes()?, pool: Pool::of(s.class()), ..s.read()? };
+            layer.output_size.along(layer.axes, "output_size")?;
+            boxed(layer)
+        },
     },
 ];
 

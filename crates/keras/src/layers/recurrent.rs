@@ -33,6 +33,7 @@ pub struct RecurrentCell {
     #[serde(skip)]
     pub gates: Gates,
     /// Elements of a state.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub units: u64,
     /// Of the state.
     #[serde(default = "tanh")]

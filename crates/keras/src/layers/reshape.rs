@@ -29,6 +29,7 @@ pub struct Permute {
 #[derive(Clone, Debug, Deserialize)]
 pub struct RepeatVector {
     /// How often.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub n: u64,
 }
 

@@ -16,12 +16,13 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 pub struct SeparableConv {
     /// How the window moves.
-    #[serde(flatten)]
+    #[serde(skip)]
     pub window: Window,
     /// Channels of the output.
+    #[serde(deserialize_with = "crate::config::positive")]
     pub filters: u64,
     /// Channels between the parts for each of the input.
-    #[serde(default = "super::one_u64")]
+    #[serde(default = "super::one_u64", deserialize_with = "crate::config::positive")]
     pub depth_multiplier: u64,
     /// Applied to the sum.
     #[serde(default)]

@@ -9,6 +9,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::Spec;
 use memfit_graph::OpError;
+use serde::Deserialize;
 
 /// A layer whose kernel is divided by its spectral norm.
 #[derive(Clone, Debug)]
@@ -17,6 +18,12 @@ pub struct SpectralNormalization {
     pub layer: Configured,
     /// How often the norm is refined.
     pub power_iterations: u64,
+}
+
+#[derive(Deserialize)]
+struct Iterations {
+    #[serde(default = "super::one_u64", deserialize_with = "crate::config::positive")]
+    power_iterations: u64,
 }
 
 /// A layer that passes its call on.
@@ -32,11 +39,8 @@ pub const SPECS: &[LayerSpec] = &[
         classes: &["SpectralNormalization"],
         keras: &[2, 3],
         build: |s| {
-            let iterations = s.object.config.get("power_iterations").and_then(serde_json::Value::as_u64);
-            boxed(SpectralNormalization {
-                layer: s.inner("layer")?,
-                power_iterations: iterations.unwrap_or(1),
-            })
+            let Iterations { power_iterations } = s.read()?;
+            boxed(SpectralNormalization { layer: s.inner("layer")?, power_iterations })
         },
     },
     LayerSpec {

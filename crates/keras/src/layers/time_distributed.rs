@@ -7,7 +7,7 @@
 use super::LayerSpec;
 use super::nested::Nested;
 use crate::arguments::Arguments;
-use crate::layer::{Call, Configured, Layer, Weight};
+use crate::layer::{Call, Configured, Keras, Layer, Weight};
 use crate::mask;
 use crate::reader::boxed;
 use crate::run::Run;
@@ -59,6 +59,13 @@ impl Layer for TimeDistributed {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         let time = spec::input_from_rank(inputs, 0, 2)?.dims()[1].clone();
         let outputs = self.layer.outputs(call.arguments, &steps(inputs)?)?;
+        if call.facts.keras == Keras::V3 && outputs.len() > 1 {
+            // `ops.stack` of the steps takes one tensor each.
+            return Err(OpError::mismatch(
+                "a layer that gives one tensor",
+                format!("{} tensors", outputs.len()),
+            ));
+        }
         let with_time = |mut output: Spec| {
             let at = output.rank().min(1);
             output.shape.insert(at, time.clone());

@@ -89,7 +89,11 @@ pub const SPECS: &[LayerSpec] = &[
     LayerSpec {
         classes: &["UpSampling1D", "UpSampling2D", "UpSampling3D"],
         keras: &[2, 3],
-        build: |s| boxed(UpSampling { axes: s.spatial_axes()?, ..s.read()? }),
+        build: |s| {
+            let layer = UpSampling { axes: s.spatial_axes()?, ..s.read()? };
+            layer.size.along(layer.axes, "size")?;
+            boxed(layer)
+        },
     },
 ];
 

@@ -199,7 +199,10 @@ fn one_hot(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>
     let Some(classes) = classes else { return Ok(Vec::new()) };
     let axis = op.integer(call, 2, &["axis"]).unwrap_or(-1);
     let mut dims = x.dims().to_vec();
-    let at = if axis < 0 { dims.len() } else { usize::try_from(axis).unwrap_or(usize::MAX).min(dims.len()) };
+    let at = if axis == -1 { Some(dims.len()) } else { usize::try_from(axis).ok() };
+    let at = at.filter(|at| *at <= dims.len()).ok_or_else(|| {
+        OpError::attribute("axis", format!("-1, or an axis up to {}", x.rank()), axis.to_string())
+    })?;
     dims.insert(at, Dim::Known(classes));
     let dtype = op.parameter(call, usize::MAX, &["dtype"]).and_then(|d| crate::policy::dtype(d.as_str()?));
     Ok(vec![Spec::new(dims.into_iter().collect(), dtype.unwrap_or(DType::Float32))])

@@ -6,6 +6,7 @@
 //! gives them; of all others, what the file recorded where they are read is taken.
 
 pub(crate) mod angles;
+mod attributes;
 mod composed;
 pub(crate) mod contraction;
 mod diagonal;
@@ -27,6 +28,7 @@ mod torch;
 mod windows;
 
 use crate::arguments::Argument;
+use crate::config::truth;
 use crate::layer::{Call, Layer};
 use crate::policy;
 use crate::reader::Source;
@@ -90,6 +92,7 @@ pub(crate) fn build(source: &Source<'_>) -> Option<Arc<dyn Layer>> {
 
 impl Layer for Operation {
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
+        attributes::check(self, call)?;
         match self.rule {
             Some(rule) => rule(self, call, inputs),
             None => Ok(Vec::new()),
@@ -145,7 +148,8 @@ impl Operation {
 
     /// A truth value.
     fn flag(&self, call: &Call<'_>, position: usize, names: &[&str]) -> bool {
-        self.parameter(call, position, names).and_then(|a| a.as_bool()).unwrap_or(false)
+        let given = self.parameter(call, position, names);
+        given.is_some_and(|given| matches!(given, Argument::Json(value) if truth(&value)))
     }
 }
 

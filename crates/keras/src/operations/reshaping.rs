@@ -109,6 +109,10 @@ fn expand_dims(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<S
 fn squeeze(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let x = operand(call, inputs)?;
     let axes = op.integers(call, 1, &["axis"]).map(|a| axes_of(x, &a)).transpose()?;
+    let is_wide = |axis: &&usize| x.dims().get(**axis).and_then(Dim::known).is_some_and(|n| n != 1);
+    if let Some(axis) = axes.iter().flatten().find(is_wide) {
+        return Err(OpError::mismatch(format!("one element along axis {axis}"), &x.shape));
+    }
     let goes = |i: usize, d: &Dim| axes.as_ref().map_or(d.known() == Some(1), |axes| axes.contains(&i));
     let kept = x.dims().iter().enumerate().filter(|(i, d)| !goes(*i, d));
     Ok(vec![x.with(kept.map(|(_, d)| d.clone()).collect::<Vec<_>>())])

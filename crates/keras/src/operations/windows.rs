@@ -87,8 +87,10 @@ fn moved(op: &Operation, x: &Spec, size: &[Dim], filters: &Dim) -> Result<Vec<Sp
 fn transposed(op: &Operation, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
     let Some([x, kernel]) = operands(op, call, inputs, ["inputs", "kernel"]) else { return Ok(Vec::new()) };
     let Some((size, [filters, _])) = kernel.dims().split_last_chunk() else { return Ok(Vec::new()) };
-    let Some(mut layer) = with_kernel::<ConvTranspose>(op, size, filters) else { return Ok(Vec::new()) };
-    layer.window.axes = size.len();
+    let window =
+        with_kernel::<Window>(op, size, filters).zip(with_kernel::<ConvTranspose>(op, size, filters));
+    let Some((window, layer)) = window else { return Ok(Vec::new()) };
+    let layer = ConvTranspose { window: Window { axes: size.len(), ..window }, ..layer };
     let outputs = layer.outputs(call, std::slice::from_ref(&x))?;
     Ok(outputs.into_iter().map(|y| Spec { dtype: x.dtype, ..y }).collect())
 }
