@@ -181,11 +181,17 @@ pub(crate) fn at_least_zero_or_none<'de, D: Deserializer<'de>>(
 
 /// A number, also one written as a text, which is what `float(…)` takes.
 pub(crate) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    number_or_none(deserializer)?.ok_or_else(|| D::Error::custom("expected a number"))
+}
+
+/// The same, or `None`.
+pub(crate) fn number_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     let number = match Value::deserialize(deserializer)? {
+        Value::Null => return Ok(None),
         Value::String(text) => text.trim().parse().ok(),
         value => value.as_f64(),
     };
-    number.ok_or_else(|| D::Error::custom("expected a number"))
+    number.map(Some).ok_or_else(|| D::Error::custom("expected a number"))
 }
 
 /// How many groups: a positive number, or minus one for as many as there are channels.

@@ -5,13 +5,14 @@
 //! epsilon is large enough (tf_keras/src/layers/normalization/layer_normalization.py, `_fused_can_be_used`), then scales and shifts.
 
 use super::LayerSpec;
+use crate::config;
 use crate::layer::{Call, Layer, Weight};
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
 use memfit_graph::{DType, OpError, elements};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// A norm over axes of each sample.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,7 +27,7 @@ pub struct LayerNormalization {
     #[serde(default = "super::yes")]
     pub scale: bool,
     /// What is added to the variance.
-    #[serde(default = "thousandth")]
+    #[serde(default = "thousandth", deserialize_with = "epsilon")]
     pub epsilon: f64,
     /// Whether it only divides by the root mean square, in float32.
     #[serde(default)]
@@ -57,6 +58,11 @@ pub const SPECS: &[LayerSpec] = &[
 
 fn thousandth() -> f64 {
     1e-3
+}
+
+/// Keras 3 reads it when it first adds it, so that a file may hold anything that might be a number.
+fn epsilon<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(config::number_or_none(deserializer)?.unwrap_or_else(thousandth))
 }
 
 /// The smallest epsilon of the fused kernel.
