@@ -1,12 +1,13 @@
 """Runs the lines of code that memfit's advice gives, on a CPU and a small model.
 
-run.py versions          prints what is installed: {"torch": [2, 15], "tensorflow": [2, 21]}
-run.py torch|tensorflow  reads [[name, code], ...] from standard input and runs each in a namespace of its own
+run.py versions  prints what is installed: {"torch": [2, 15], "tensorflow": [2, 21], "keras on torch": [2, 15]}
+run.py NAME      of one of these reads [[name, code], ...] from standard input and runs each in a namespace of its own
 
 Out of memory and a second card are played: what a snippet does then is checked too.
 """
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import sys
@@ -24,6 +25,8 @@ def versions():
                 found[name] = [int(part) for part in importlib.metadata.version(package).split(".")[:2]]
             except importlib.metadata.PackageNotFoundError:
                 pass
+    if "torch" in found and importlib.util.find_spec("keras"):
+        found["keras on torch"] = found["torch"]
     print(json.dumps(found))
 
 
@@ -105,10 +108,19 @@ class Torch:
 
 
 class Tensorflow:
+    def framework(self):
+        import tensorflow as tf
+
+        return {"tf": tf}
+
+    def out_of_memory(self):
+        import tensorflow as tf
+
+        return tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor (played)")
+
     def namespace(self):
         import keras
         import numpy
-        import tensorflow as tf
 
         keras.utils.set_random_seed(0)
         keras.mixed_precision.set_global_policy("float32")
@@ -117,11 +129,10 @@ class Tensorflow:
         model.compile(optimizer="adam", loss="mse")
         data = numpy.random.default_rng(0)
         x, y = data.normal(size=(2 * BATCH, 16)).astype("float32"), data.normal(size=(2 * BATCH, 1)).astype("float32")
-        return {"keras": keras, "tf": tf, "model": model, "loss": "mse", "epochs": 2, "x": x, "y": y, "val_x": x, "val_y": y}
+        names = {"keras": keras, "model": model, "loss": "mse", "epochs": 2, "x": x, "y": y, "val_x": x, "val_y": y}
+        return {**self.framework(), **names, "tokens": [[1] * 20, [2, 3]]}
 
     def check(self, name, code):
-        import tensorflow as tf
-
         names = self.namespace()
         if name == "close-others":
             return played_tool(name, code, names)
@@ -132,7 +143,7 @@ class Tensorflow:
 
             def tight(model, *args, batch_size, **kwargs):
                 if batch_size > MOST:
-                    raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor (played)")
+                    raise self.out_of_memory()
                 return fit(model, *args, batch_size=batch_size, verbose=0, **kwargs)
 
             names["model"].fit = tight.__get__(names["model"])
@@ -168,10 +179,25 @@ class Tensorflow:
         assert len(said) == 1 and said[0][0] == "GPU:0", said
 
 
+class KerasOnTorch(Tensorflow):
+    def __init__(self):
+        os.environ["KERAS_BACKEND"] = "torch"
+
+    def framework(self):
+        import torch
+
+        return {"torch": torch}
+
+    def out_of_memory(self):
+        import torch
+
+        return torch.OutOfMemoryError("CUDA out of memory. (played)")
+
+
 def main():
     if sys.argv[1] == "versions":
         return versions()
-    runner = {"torch": Torch, "tensorflow": Tensorflow}[sys.argv[1]]()
+    runner = {"torch": Torch, "tensorflow": Tensorflow, "keras on torch": KerasOnTorch}[sys.argv[1]]()
     failed = 0
     for name, code in json.load(sys.stdin):
         environment = dict(os.environ)

@@ -106,6 +106,11 @@ impl Model {
         own.flatten().map_or(Cow::Borrowed(of_file), Cow::Owned)
     }
 
+    /// Whether Keras runs it: its nodes are Keras' layers.
+    pub fn is_keras(&self) -> bool {
+        self.prepared.structure.is_keras
+    }
+
     /// The plan as the file's layers run it: a mixed policy of their own stands before the plan's precision.
     pub fn under_policy<'p>(&self, plan: &'p Plan) -> Cow<'p, Plan> {
         let own = self.prepared.structure.policy.filter(|_| plan.framework != Framework::Burn);
@@ -137,7 +142,7 @@ impl Model {
         if ![Precision::Fp32, ran.precision].contains(&plan.precision) {
             notices.push("the layers in the file have a mixed dtype policy of their own, which stands before --precision".into());
         }
-        notices.extend(ran.idle_for(self.prepared.structure.is_keras));
+        notices.extend(ran.idle_for(self.is_keras()));
         notices
     }
 

@@ -1,8 +1,7 @@
 //! Runs the lines of code that advice gives with the frameworks that a Python has, written for their releases.
 
 use anyhow::{Context, Result, bail};
-use memfit_engine::Framework;
-use memfit_engine::advise::{Release, examples};
+use memfit_engine::advise::{Api, Release, examples};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,7 +29,9 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         bail!("{} has neither torch nor tensorflow", options.python.display());
     }
     let mut all_ran = true;
-    for (name, framework) in [("torch", Framework::Pytorch), ("tensorflow", Framework::Tensorflow)] {
+    let all =
+        [("torch", Api::Pytorch), ("tensorflow", Api::Tensorflow), ("keras on torch", Api::KerasOnPytorch)];
+    for (name, api) in all {
         let Some(release) = releases.get(name) else {
             println!("skipped {name}: it is not installed");
             continue;
@@ -38,7 +39,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("{name} {}.{}", release.0, release.1);
         let mut child = call(name).stdin(Stdio::piped()).spawn()?;
         if let Some(mut input) = child.stdin.take() {
-            input.write_all(serde_json::to_string(&examples(framework, Some(*release)))?.as_bytes())?;
+            input.write_all(serde_json::to_string(&examples(api, Some(*release)))?.as_bytes())?;
         }
         all_ran &= child.wait()?.success();
     }

@@ -1,7 +1,7 @@
 //! Channels last (PyTorch): convolutions on tensor cores that need no scratch memory for turning their operands around.
 
-use super::{Change, Kind, Level, Situation};
-use crate::{Framework, Model};
+use super::{Api, Change, Kind, Level, Situation};
+use crate::Model;
 
 pub(super) const CHANGE: Change = Change {
     name: "channels-last",
@@ -13,7 +13,7 @@ pub(super) const CHANGE: Change = Change {
 
 fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     let convolutional = model.graph().nodes.iter().any(|node| node.op.name() == "Conv");
-    if !now.is(Framework::Pytorch) || !convolutional || now.plan.channels_last {
+    if now.api != Some(Api::Pytorch) || !convolutional || now.plan.channels_last {
         return Vec::new();
     }
     let mut situation = now.clone();

@@ -1,7 +1,7 @@
 //! Activation checkpointing: what lies inside of a block is computed again in backward and not kept.
 
-use super::{Change, Kind, Level, Situation};
-use crate::{Checkpoint, Framework, Mode, Model, blocks};
+use super::{Api, Change, Kind, Level, Situation};
+use crate::{Checkpoint, Mode, Model, blocks};
 
 pub(super) const CHANGE: Change = Change {
     name: "checkpoint",
@@ -12,7 +12,9 @@ pub(super) const CHANGE: Change = Change {
 };
 
 fn levels(model: &Model, now: &Situation) -> Vec<Level> {
-    if now.plan.checkpoint != Checkpoint::None || now.plan.mode != Mode::Train || !now.is(Framework::Pytorch)
+    if now.plan.checkpoint != Checkpoint::None
+        || now.plan.mode != Mode::Train
+        || now.api != Some(Api::Pytorch)
     {
         return Vec::new();
     }

@@ -4,8 +4,8 @@
 //! TensorFlow's documentation: which release of `tf.keras.optimizers` has which class; weight decay and averaged weights 2.11.
 
 use super::Code;
-use super::snippet::{KERAS_3, Release};
-use crate::{Framework, Plan, optimizers};
+use super::snippet::{Api, KERAS_3, Release};
+use crate::{Plan, optimizers};
 
 /// memfit's name, the class, and the options that make it this optimizer.
 const CLASSES: &[(&str, &str, &str)] = &[
@@ -41,11 +41,11 @@ const NOT_OF_MUON: &str = "[p for m in model.modules() for p in m.parameters(rec
                            if p.ndim != 2 or isinstance(m, torch.nn.Embedding)]";
 
 /// What stands for the optimizer in the lines of a change: its class, the parameters that it takes, and its flags.
-pub(super) fn values(plan: &Plan, change: &str, code: &Code) -> [(&'static str, String); 3] {
+pub(super) fn values(api: Api, plan: &Plan, change: &str, code: &Code) -> [(&'static str, String); 3] {
     let name = optimizers::find(&plan.optimizer).map_or(&*plan.optimizer, |o| o.name());
     let found = CLASSES.iter().find(|(known, ..)| *known == name);
-    let (keras, muon) = (plan.framework == Framework::Tensorflow, name == "muon");
-    let has = |since: Release| !keras || code.release.is_none_or(|release| release >= since);
+    let (keras, muon) = (api != Api::Pytorch, name == "muon");
+    let has = |since: Release| api != Api::Tensorflow || code.release.is_none_or(|release| release >= since);
     let found =
         found.filter(|(_, class, _)| SINCE.iter().all(|(known, since)| known != class || has(*since)));
     let class = match found {
@@ -99,12 +99,12 @@ mod tests {
     use super::*;
     use crate::OptimizerImpl;
 
-    fn written(plan: &Plan, change: &str) -> String {
-        written_for(plan, change, &Code::default())
+    fn written(api: Api, plan: &Plan, change: &str) -> String {
+        written_for(api, plan, change, &Code::default())
     }
 
-    fn written_for(plan: &Plan, change: &str, code: &Code) -> String {
-        let [(_, class), (_, parameters), (_, flags)] = values(plan, change, code);
+    fn written_for(api: Api, plan: &Plan, change: &str, code: &Code) -> String {
+        let [(_, class), (_, parameters), (_, flags)] = values(api, plan, change, code);
         format!("{class}({parameters}; {flags})")
     }
 
@@ -119,7 +119,7 @@ mod tests {
                 _ => optimizer.source(),
             };
             assert!(
-                written(&plan, "fused-optimizer").starts_with(&format!("{class}(")),
+                written(Api::Pytorch, &plan, "fused-optimizer").starts_with(&format!("{class}(")),
                 "{}",
                 optimizer.name()
             );
@@ -129,8 +129,7 @@ mod tests {
 
     #[test]
     fn the_plans_optimizer_keeps_its_flags() {
-        let plan = |framework, optimizer: &str| Plan {
-            framework,
+        let plan = |optimizer: &str| Plan {
             optimizer: optimizer.into(),
             clip_norm: true,
             weight_decay: true,
@@ -138,14 +137,14 @@ mod tests {
             ..Plan::default()
         };
         assert_eq!(
-            written(&plan(Framework::Tensorflow, "nesterov"), "accumulate"),
+            written(Api::Tensorflow, &plan("nesterov"), "accumulate"),
             "keras.optimizers.SGD(model.parameters(); momentum=0.9, nesterov=True, weight_decay=0.01, \
              global_clipnorm=1.0, gradient_accumulation_steps=4)"
         );
-        assert!(!written(&plan(Framework::Tensorflow, "adam"), "retry").contains("accumulation"));
-        assert!(written(&plan(Framework::Tensorflow, "rprop"), "retry").starts_with("type(optimizer)("));
+        assert!(!written(Api::Tensorflow, &plan("adam"), "retry").contains("accumulation"));
+        assert!(written(Api::Tensorflow, &plan("rprop"), "retry").starts_with("type(optimizer)("));
         assert_eq!(
-            written(&plan(Framework::Pytorch, "momentum"), "fused-optimizer"),
+            written(Api::Pytorch, &plan("momentum"), "fused-optimizer"),
             "torch.optim.SGD(model.parameters(); momentum=0.9, weight_decay=0.01)"
         );
     }
@@ -154,7 +153,6 @@ mod tests {
     fn flags_have_the_values_that_were_typed_where_the_release_has_them() {
         let code = |release| Code { release, weight_decay: Some(0.1), clip_norm: Some(0.5) };
         let plan = |optimizer: &str| Plan {
-            framework: Framework::Tensorflow,
             optimizer: optimizer.into(),
             clip_norm: true,
             weight_decay: true,
@@ -162,12 +160,17 @@ mod tests {
             ..Plan::default()
         };
         let flags = "weight_decay=0.1, global_clipnorm=0.5, use_ema=True";
-        let written = |optimizer: &str, release| written_for(&plan(optimizer), "freeze", &code(release));
+        let written = |optimizer: &str, release| {
+            written_for(Api::Tensorflow, &plan(optimizer), "freeze", &code(release))
+        };
         assert_eq!(written("adam", None), format!("keras.optimizers.Adam(model.parameters(); {flags})"));
         let old = "(model.parameters(); global_clipnorm=0.5)";
         assert_eq!(written("adam", Some((2, 10))), format!("keras.optimizers.Adam{old}"));
         assert_eq!(written("adamw", Some((2, 10))), format!("type(optimizer){old}"));
         assert!(written("adamw", Some((2, 11))).starts_with("keras.optimizers.AdamW("));
+        // Of TensorFlow's releases nothing follows for Keras on PyTorch.
+        let torch = written_for(Api::KerasOnPytorch, &plan("adamw"), "freeze", &code(Some((2, 5))));
+        assert_eq!(torch, format!("keras.optimizers.AdamW(model.parameters(); {flags})"));
         assert!(clipped("optimizer.step()", &code(None)).contains("model.parameters(), 0.5)"));
     }
 

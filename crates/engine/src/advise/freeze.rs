@@ -24,11 +24,14 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     CHANGE.level(title, situation, &values).into_iter().collect()
 }
 
-/// The last module that has weights, by the first component of their names, and globs of all other weights. A parameter of the
+/// The last module that has weights, by the first component of their names (`head.weight`; of Keras' layers `head/kernel`), and globs of
+/// all other weights. A parameter of the
 /// model itself (`class_token`) has a name without a module, and one that an exporter named anew (`onnx::MatMul_12`) belongs to the
 /// module that reads it.
 fn modules(model: &Model) -> Option<(String, Vec<String>)> {
     let graph = model.graph();
+    let between = if model.is_keras() { '/' } else { '.' };
+    let all_of = format!("{between}*");
     let mut found: Vec<(Option<&str>, String)> = Vec::new();
     for node in &graph.nodes {
         for id in node.inputs.iter().flatten() {
@@ -37,19 +40,19 @@ fn modules(model: &Model) -> Option<(String, Vec<String>)> {
             if tensor.role != Role::Initializer || !float {
                 continue;
             }
-            let entry = match tensor.name.split_once('.') {
-                Some((module, _)) => (Some(module), format!("{module}.*")),
-                None => (node.scope.split('.').next().filter(|m| !m.is_empty()), tensor.name.to_string()),
+            let entry = match tensor.name.split_once(between) {
+                Some((module, _)) => (Some(module), format!("{module}{all_of}")),
+                None => (node.scope.split(between).next().filter(|m| !m.is_empty()), tensor.name.to_string()),
             };
             if !found.contains(&entry) {
                 found.push(entry);
             }
         }
     }
-    let head = found.iter().rev().find_map(|(module, glob)| module.filter(|_| glob.ends_with(".*")))?;
+    let head = found.iter().rev().find_map(|(module, glob)| module.filter(|_| glob.ends_with(&all_of)))?;
     let rest = found.iter().filter(|(module, _)| *module != Some(head)).map(|(_, glob)| glob.clone());
     let rest: Vec<String> = rest.collect();
-    rest.iter().any(|glob| glob.ends_with(".*")).then(|| (head.into(), rest))
+    rest.iter().any(|glob| glob.ends_with(&all_of)).then(|| (head.into(), rest))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A fused optimizer: one kernel in the place of lists of temporaries as large as the model (PyTorch).
 
-use super::{Change, Kind, Level, Situation};
-use crate::{Framework, Mode, Model, OptimizerImpl, optimizers};
+use super::{Api, Change, Kind, Level, Situation};
+use crate::{Mode, Model, OptimizerImpl, optimizers};
 
 pub(super) const CHANGE: Change =
     Change { name: "fused-optimizer", effort: 1, kind: Kind::Step, cost: "none; it is faster too", levels };
@@ -15,7 +15,7 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let since = if adam { (2, 0) } else { (2, 4) };
     let has = has && now.has(since);
     let already = plan.optimizer_impl == OptimizerImpl::Fused;
-    if !has || already || plan.mode != Mode::Train || !now.is(Framework::Pytorch) {
+    if !has || already || plan.mode != Mode::Train || now.api != Some(Api::Pytorch) {
         return Vec::new();
     }
     let mut situation = now.clone();

@@ -1,7 +1,7 @@
 //! Letting go of gradients between steps (PyTorch).
 
-use super::{Change, Kind, Level, Situation};
-use crate::{Framework, Mode, Model};
+use super::{Api, Change, Kind, Level, Situation};
+use crate::{Mode, Model};
 
 pub(super) const CHANGE: Change = Change {
     name: "drop-gradients",
@@ -12,7 +12,7 @@ pub(super) const CHANGE: Change = Change {
 };
 
 fn levels(_: &Model, now: &Situation) -> Vec<Level> {
-    if !now.plan.keep_gradients || now.plan.mode != Mode::Train || !now.is(Framework::Pytorch) {
+    if !now.plan.keep_gradients || now.plan.mode != Mode::Train || now.api != Some(Api::Pytorch) {
         return Vec::new();
     }
     let mut situation = now.clone();

@@ -26,7 +26,7 @@ mod snippet;
 mod stale;
 mod validation;
 
-pub use snippet::{Release, examples};
+pub use snippet::{Api, Release, examples};
 
 use crate::devices::{Card, context};
 use crate::{Framework, Life, Model, Plan, Verdict, placement, scenario};
@@ -125,6 +125,8 @@ pub struct Situation {
     pub life: Life,
     /// What code is written for.
     pub code: Code,
+    /// What it calls; none where no code is written.
+    pub api: Option<Api>,
 }
 
 impl Situation {
@@ -228,6 +230,7 @@ pub fn advise(
         card: card.clone(),
         life: around.life.clone(),
         code: around.code.clone(),
+        api: Api::of(plan.framework, model.is_keras()),
     };
     let outcome = evaluate(model, &now)?;
     let mut changes: Vec<Advised> =
@@ -288,15 +291,19 @@ pub(crate) fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Prob
     for scenario::Part { timeline, .. } in scenario::parts(model, &s.binding, &plan, &s.life, &[])? {
         let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&s.card.device));
         let fit = placement::place(&timeline, &plan, &s.card, &open);
-        let reserved = fit.reserved.max(worst.map_or(Bytes::ZERO, |w| w.reserved));
-        worst = Some(Outcome {
-            device: reserved + context,
-            reserved,
+        let is_partial = timeline.is_partial || worst.is_some_and(|w| w.is_partial);
+        let part = Outcome {
+            device: fit.reserved + context,
+            reserved: fit.reserved,
             usable: fit.usable,
-            verdict: fit.verdict.min(worst.map_or(fit.verdict, |w| w.verdict)),
-            held: fit.preallocated.unwrap_or(reserved) + context,
-            is_partial: timeline.is_partial || worst.is_some_and(|w| w.is_partial),
-        });
+            verdict: fit.verdict,
+            held: fit.preallocated.unwrap_or(fit.reserved) + context,
+            is_partial,
+        };
+        // The part that an estimate names, too.
+        let badness = |outcome: &Outcome| (std::cmp::Reverse(outcome.verdict), outcome.reserved);
+        let kept = worst.filter(|worst| badness(worst) >= badness(&part));
+        worst = Some(Outcome { is_partial, ..kept.unwrap_or(part) });
     }
     worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])
 }

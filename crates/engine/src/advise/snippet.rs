@@ -3,7 +3,7 @@
 //!
 //! Sources of the releases: PyTorch's release notes and documentation (`torch.amp.GradScaler` 2.3, `use_reentrant` and `interpolate(antialias=…)` 1.11,
 //! `torch.OutOfMemoryError` 2.5, `torch.cuda.OutOfMemoryError` 1.13, `PYTORCH_ALLOC_CONF` 2.9, `expandable_segments` 2.1); TensorFlow's (logical
-//! devices and `mixed_precision` 2.4, `cuda_malloc_async` 2.5, `layers.Resizing` 2.6, Keras 3 as `keras` 2.16), Keras' (`gradient_accumulation_steps` 3.1).
+//! devices and `mixed_precision` 2.4, `experimental.set_policy` 2.1, `cuda_malloc_async` 2.5, `layers.Resizing` 2.6, Keras 3 as `keras` 2.16), Keras' (`gradient_accumulation_steps` 3.1).
 
 use super::{Code, Situation, constructor};
 use crate::{Framework, Plan};
@@ -14,9 +14,32 @@ pub type Release = (u32, u32);
 /// The release with which TensorFlow's Keras is Keras 3.
 pub(super) const KERAS_3: Release = (2, 16);
 
+/// What the code of a model calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Api {
+    /// PyTorch, in a loop of one's own.
+    Pytorch,
+    /// Keras on TensorFlow.
+    Tensorflow,
+    /// Keras 3 on its PyTorch backend.
+    KerasOnPytorch,
+}
+
+impl Api {
+    /// What is called where a framework runs the model.
+    pub(super) fn of(framework: Framework, is_keras: bool) -> Option<Api> {
+        match framework {
+            Framework::Pytorch if is_keras => Some(Api::KerasOnPytorch),
+            Framework::Pytorch => Some(Api::Pytorch),
+            Framework::Tensorflow => Some(Api::Tensorflow),
+            Framework::Burn => None,
+        }
+    }
+}
+
 /// One file.
 struct Snippet {
-    framework: Framework,
+    api: Api,
     name: &'static str,
     /// The release from which on it is taken, over those before it in the list.
     since: Release,
@@ -24,12 +47,12 @@ struct Snippet {
 }
 
 macro_rules! files {
-    ($($framework:ident $folder:literal: $($name:literal $file:literal $since:expr;)+)+) => {
+    ($($api:ident: $($name:literal $file:literal $since:expr;)+)+) => {
         &[$($(Snippet {
-            framework: Framework::$framework,
+            api: Api::$api,
             name: $name,
             since: $since,
-            text: include_str!(concat!("snippets/", $folder, "/", $file, ".py")),
+            text: include_str!(concat!("snippets/", $file, ".py")),
         }),+),+]
     };
 }
@@ -37,43 +60,57 @@ macro_rules! files {
 /// All files, by name; of one name the older release first.
 #[rustfmt::skip]
 static FILES: &[Snippet] = files! {
-    Pytorch "pytorch":
-        "accumulate" "accumulate" (0, 0);
-        "allocator" "allocator" (0, 0);
-        "channels-last" "channels_last" (0, 0);
-        "checkpoint" "checkpoint" (0, 0);
-        "close-others" "close" (0, 0);
-        "drop-gradients" "gradients" (0, 0);
-        "fewer-models" "stale" (0, 0);
-        "freeze" "freeze" (0, 0);
-        "fused-optimizer" "fused" (0, 0);
-        "lighter-optimizer" "optimizer" (0, 0);
-        "mixed-precision" "mixed_of_cuda" (0, 0);
-        "mixed-precision" "mixed" (2, 3);
-        "prefetch" "prefetch" (0, 0);
-        "retry" "retry" (0, 0);
-        "shorter-sequences" "shorten" (0, 0);
-        "smaller-images" "shrink" (0, 0);
-        "validation-batch" "validation" (0, 0);
-    Tensorflow "keras":
-        "accumulate" "accumulate_by_hand" (0, 0);
-        "accumulate" "accumulate" KERAS_3;
-        "allocator" "allocator" (0, 0);
-        "close-others" "close" (0, 0);
-        "fewer-models" "stale" (0, 0);
-        "freeze" "freeze" (0, 0);
-        "lighter-optimizer" "optimizer" (0, 0);
-        "logical-limit" "limit_of_a_virtual_device" (0, 0);
-        "logical-limit" "limit" (2, 4);
-        "memory-growth" "growth_of_a_session" (0, 0);
-        "memory-growth" "growth" (2, 0);
-        "mixed-precision" "mixed" (0, 0);
-        "prefetch" "prefetch" (0, 0);
-        "retry" "retry" KERAS_3;
-        "shorter-sequences" "shorten" (0, 0);
-        "smaller-images" "shrink_by_function" (0, 0);
-        "smaller-images" "shrink" (2, 6);
-        "validation-batch" "validation" (0, 0);
+    Pytorch:
+        "accumulate" "pytorch/accumulate" (0, 0);
+        "allocator" "pytorch/allocator" (0, 0);
+        "channels-last" "pytorch/channels_last" (0, 0);
+        "checkpoint" "pytorch/checkpoint" (0, 0);
+        "close-others" "pytorch/close" (0, 0);
+        "drop-gradients" "pytorch/gradients" (0, 0);
+        "fewer-models" "pytorch/stale" (0, 0);
+        "freeze" "pytorch/freeze" (0, 0);
+        "fused-optimizer" "pytorch/fused" (0, 0);
+        "lighter-optimizer" "pytorch/optimizer" (0, 0);
+        "mixed-precision" "pytorch/mixed_of_cuda" (0, 0);
+        "mixed-precision" "pytorch/mixed" (2, 3);
+        "prefetch" "pytorch/prefetch" (0, 0);
+        "retry" "pytorch/retry" (0, 0);
+        "shorter-sequences" "pytorch/shorten" (0, 0);
+        "smaller-images" "pytorch/shrink" (0, 0);
+        "validation-batch" "pytorch/validation" (0, 0);
+    Tensorflow:
+        "accumulate" "keras/accumulate_by_hand" (2, 0);
+        "accumulate" "keras/accumulate" KERAS_3;
+        "allocator" "keras/allocator" (0, 0);
+        "close-others" "pytorch/close" (0, 0);
+        "fewer-models" "keras/stale" (0, 0);
+        "freeze" "keras/freeze" (0, 0);
+        "lighter-optimizer" "keras/optimizer" (0, 0);
+        "logical-limit" "keras/limit_of_a_virtual_device" (0, 0);
+        "logical-limit" "keras/limit" (2, 4);
+        "memory-growth" "keras/growth_of_a_session" (0, 0);
+        "memory-growth" "keras/growth" (2, 0);
+        "mixed-precision" "keras/mixed_experimental" (2, 1);
+        "mixed-precision" "keras/mixed" (2, 4);
+        "prefetch" "keras/prefetch" (0, 0);
+        "retry" "keras/retry" KERAS_3;
+        "shorter-sequences" "keras/shorten" (0, 0);
+        "smaller-images" "keras/shrink_by_function" (0, 0);
+        "smaller-images" "keras/shrink" (2, 6);
+        "validation-batch" "keras/validation" (0, 0);
+    KerasOnPytorch:
+        "accumulate" "keras/accumulate" (0, 0);
+        "allocator" "pytorch/allocator" (0, 0);
+        "close-others" "pytorch/close" (0, 0);
+        "fewer-models" "keras_on_pytorch/stale" (0, 0);
+        "freeze" "keras/freeze" (0, 0);
+        "lighter-optimizer" "keras/optimizer" (0, 0);
+        "mixed-precision" "keras/mixed" (0, 0);
+        "prefetch" "keras_on_pytorch/prefetch" (0, 0);
+        "retry" "keras/retry" (0, 0);
+        "shorter-sequences" "keras_on_pytorch/shorten" (0, 0);
+        "smaller-images" "keras/shrink" (0, 0);
+        "validation-batch" "keras/validation" (0, 0);
 };
 
 /// Values that stand in for a situation's where every snippet is tried.
@@ -86,35 +123,36 @@ const SAMPLES: &[(&str, &str)] = &[
 
 /// The lines for a change in a situation, where its release has what they need.
 pub(super) fn lines(now: &Situation, name: &str, values: &[(&str, String)]) -> Option<String> {
-    written(&now.plan, name, &now.code, values)
+    written(now.api?, &now.plan, name, &now.code, values)
 }
 
 /// The same for a plan.
-fn written(plan: &Plan, name: &str, code: &Code, values: &[(&str, String)]) -> Option<String> {
-    let (framework, release) = (plan.framework, code.release);
-    let mut of_name = FILES.iter().filter(|file| file.framework == framework && file.name == name);
+fn written(api: Api, plan: &Plan, name: &str, code: &Code, values: &[(&str, String)]) -> Option<String> {
+    let release = code.release;
+    let mut of_name = FILES.iter().filter(|file| file.api == api && file.name == name);
     let file = of_name.rfind(|file| release.is_none_or(|release| release >= file.since))?;
     let mut text = file.text.trim_end().to_owned();
-    let by_release = by_release(release.unwrap_or((u32::MAX, 0)));
+    let by_release = by_release(api, release.unwrap_or((u32::MAX, 0)));
     let by_release = by_release.iter().map(|(name, value)| (*name, (*value).to_owned()));
-    let optimizer = constructor::values(plan, name, code);
+    let optimizer = constructor::values(api, plan, name, code);
     for (name, value) in values.iter().cloned().chain(by_release).chain(optimizer) {
         text = text.replace(&format!("__{name}__"), &value);
     }
     // An optimizer without flags leaves its commas.
     text = text.replace("(, ", "(").replace(", ,", ",").replace(", )", ")");
-    if framework == Framework::Pytorch && plan.clip_norm {
+    if api == Api::Pytorch && plan.clip_norm {
         text = constructor::clipped(&text, code);
     }
-    if framework == Framework::Tensorflow && release.is_some_and(|release| release < KERAS_3) {
+    if api == Api::Tensorflow && release.is_some_and(|release| release < KERAS_3) {
         text = text.replace("tf.keras.", "keras.").replace("keras.", "tf.keras.");
     }
     Some(text)
 }
 
-/// What goes by another name in some releases of PyTorch.
-fn by_release(release: Release) -> [(&'static str, &'static str); 4] {
+/// What goes by another name in some releases of PyTorch, and in TensorFlow.
+fn by_release(api: Api, release: Release) -> [(&'static str, &'static str); 4] {
     let out_of_memory = match release {
+        _ if api == Api::Tensorflow => "tf.errors.ResourceExhaustedError",
         (2, 5..) | (3.., _) => "torch.OutOfMemoryError",
         (1, 13..) | (2, _) => "torch.cuda.OutOfMemoryError",
         _ => "RuntimeError",
@@ -131,14 +169,13 @@ fn by_release(release: Release) -> [(&'static str, &'static str); 4] {
 }
 
 /// Every snippet as it is written for a release of a framework, with sample values: its name and the lines.
-pub fn examples(framework: Framework, release: Option<Release>) -> Vec<(&'static str, String)> {
+pub fn examples(api: Api, release: Option<Release>) -> Vec<(&'static str, String)> {
     let values: Vec<(&str, String)> = SAMPLES.iter().map(|(name, value)| (*name, (*value).into())).collect();
-    let mut names: Vec<&str> = FILES.iter().filter(|f| f.framework == framework).map(|f| f.name).collect();
+    let mut names: Vec<&str> = FILES.iter().filter(|f| f.api == api).map(|f| f.name).collect();
     names.dedup();
-    let plan =
-        Plan { framework, optimizer: "amsgrad".into(), clip_norm: true, accumulate: 2, ..Plan::default() };
+    let plan = Plan { optimizer: "amsgrad".into(), clip_norm: true, accumulate: 2, ..Plan::default() };
     let code = Code { release, ..Code::default() };
-    names.into_iter().filter_map(|name| Some((name, written(&plan, name, &code, &values)?))).collect()
+    names.into_iter().filter_map(|name| Some((name, written(api, &plan, name, &code, &values)?))).collect()
 }
 
 #[cfg(test)]
@@ -147,38 +184,43 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_the_release() {
-        let plan = |framework| Plan { framework, ..Plan::default() };
+        let plan = Plan::default();
         let of = |release| Code { release, ..Code::default() };
-        let lines = |framework, name, release| written(&plan(framework), name, &of(release), &[]).unwrap();
-        let retry = |release| lines(Framework::Pytorch, "retry", Some(release));
+        let lines = |api, name, release| written(api, &plan, name, &of(release), &[]).unwrap();
+        let retry = |release| lines(Api::Pytorch, "retry", Some(release));
         assert!(retry((1, 9)).contains("except RuntimeError") && retry((2, 5)).contains("except torch.Out"));
-        assert!(lines(Framework::Pytorch, "mixed-precision", Some((2, 2))).contains("torch.cuda.amp"));
-        assert!(lines(Framework::Pytorch, "mixed-precision", None).contains("torch.amp.GradScaler"));
-        let stale = |release| lines(Framework::Tensorflow, "fewer-models", release);
+        assert!(lines(Api::Pytorch, "mixed-precision", Some((2, 2))).contains("torch.cuda.amp"));
+        assert!(lines(Api::Pytorch, "mixed-precision", None).contains("torch.amp.GradScaler"));
+        let retry = |api| lines(api, "retry", None);
+        assert!(retry(Api::KerasOnPytorch).contains("except torch.OutOf"));
+        assert!(retry(Api::Tensorflow).contains("except tf.errors.ResourceEx"));
+        let stale = |release| lines(Api::Tensorflow, "fewer-models", release);
         assert!(
             stale(Some((2, 10))).contains("\ntf.keras.backend") && stale(None).contains("\nkeras.backend")
         );
-        assert!(written(&plan(Framework::Tensorflow), "retry", &of(Some((2, 10))), &[]).is_none());
-        let smaller = |framework, release| lines(framework, "smaller-images", Some(release));
-        assert!(!smaller(Framework::Pytorch, (1, 10)).contains("antialias"));
-        assert!(smaller(Framework::Pytorch, (1, 11)).contains("antialias=True"));
-        assert!(smaller(Framework::Tensorflow, (2, 5)).contains("tf.image.resize("));
-        assert!(smaller(Framework::Tensorflow, (2, 6)).contains("tf.keras.layers.Resizing("));
+        assert!(written(Api::Tensorflow, &plan, "retry", &of(Some((2, 10))), &[]).is_none());
+        let smaller = |api, release| lines(api, "smaller-images", Some(release));
+        assert!(!smaller(Api::Pytorch, (1, 10)).contains("antialias"));
+        assert!(smaller(Api::Pytorch, (1, 11)).contains("antialias=True"));
+        assert!(smaller(Api::Tensorflow, (2, 5)).contains("tf.image.resize("));
+        assert!(smaller(Api::Tensorflow, (2, 6)).contains("tf.keras.layers.Resizing("));
     }
 
     #[test]
     fn every_file_is_listed_and_every_name_filled_in() {
-        for (framework, folder) in [(Framework::Pytorch, "pytorch"), (Framework::Tensorflow, "keras")] {
-            let dir = format!("{}/src/advise/snippets/{folder}", env!("CARGO_MANIFEST_DIR"));
-            let files = std::fs::read_dir(dir).unwrap().count();
-            let listed = FILES.iter().filter(|file| file.framework == framework);
-            assert_eq!(listed.clone().count(), files, "{folder}");
+        let dir = format!("{}/src/advise/snippets", env!("CARGO_MANIFEST_DIR"));
+        let folders = std::fs::read_dir(dir).unwrap().map(|folder| folder.unwrap().path());
+        let files: usize = folders.map(|folder| std::fs::read_dir(folder).unwrap().count()).sum();
+        let texts: std::collections::BTreeSet<&str> = FILES.iter().map(|file| file.text).collect();
+        assert_eq!(texts.len(), files);
+        for api in [Api::Pytorch, Api::Tensorflow, Api::KerasOnPytorch] {
+            let listed: Vec<&Snippet> = FILES.iter().filter(|file| file.api == api).collect();
             // A newer file stands behind the older one of its name.
-            for pair in listed.collect::<Vec<_>>().windows(2) {
+            for pair in listed.windows(2) {
                 assert!((pair[0].name, pair[0].since) < (pair[1].name, pair[1].since), "{}", pair[1].name);
             }
             for release in [None, Some((1, 8)), Some((2, 0)), Some((2, 10))] {
-                for (name, text) in examples(framework, release) {
+                for (name, text) in examples(api, release) {
                     assert!(
                         !text.contains("__") || text.replace("__init__", "").find("__").is_none(),
                         "{name}: {text}"

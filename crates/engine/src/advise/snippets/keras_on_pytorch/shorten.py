@@ -1,0 +1,1 @@
+tokens = keras.utils.pad_sequences(tokens, maxlen=__LENGTH__, padding="post", truncating="post")
