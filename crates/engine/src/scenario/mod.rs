@@ -6,7 +6,7 @@
 //! `non_blocking=True`) are whole batches. Where Keras runs several steps in one graph (`steps_per_execution`), its loop fetches the
 //! next batch without waiting for the step (keras/src/backend/tensorflow/trainer.py, `inner_body`), so that one is there as well; run
 //! eagerly it is fetched after the step. A model that a notebook cell made and nobody let go of keeps its weights and
-//! optimizer state, and so does any other model of the same process between its own steps.
+//! optimizer state, and so does any other model of the same process between its own steps; gradients that outlive a step are there, too.
 
 mod parts;
 mod stretches;
@@ -108,6 +108,22 @@ fn set_up(timeline: &Timeline, of: &[Category]) -> impl Iterator<Item = Bytes> {
     let made = before.iter().filter(|e| e.kind == EventKind::Allocate);
     let storages = made.map(|e| &timeline.storages[e.storage.0 as usize]);
     storages.filter(|s| of.contains(&s.category)).map(|s| s.bytes)
+}
+
+/// Gradients that are alive after the step: those that nobody lets go of before the next one, and the buckets of a data parallel wrapper.
+fn gradients(timeline: &Timeline) -> Vec<Bytes> {
+    let mut alive = vec![false; timeline.storages.len()];
+    for event in &timeline.events {
+        alive[event.storage.0 as usize] = event.kind == EventKind::Allocate;
+    }
+    let of = timeline.storages.iter().zip(alive);
+    of.filter(|(s, alive)| *alive && s.category == Category::Gradient).map(|(s, _)| s.bytes).collect()
+}
+
+/// Whether all predictions that were kept are joined where they lie, so that both are there
+/// (keras/src/backend/tensorflow/trainer.py, `predict`: `potentially_ragged_concat`).
+fn joins_predictions(plan: &Plan) -> bool {
+    plan.framework == Framework::Tensorflow
 }
 
 #[cfg(test)]

@@ -1,6 +1,9 @@
 //! The parts of a process as timelines, each with what is alive beside it, and which of them is the worst inside of a card.
 
-use super::{Companion, INFERENCE, Life, TRAINING, forward_alone, prediction, set_up, step_of, validation};
+use super::{
+    Companion, INFERENCE, Life, TRAINING, forward_alone, gradients, joins_predictions, prediction, set_up,
+    step_of, validation,
+};
 use crate::devices::Card;
 use crate::fit::Axis;
 use crate::model::block;
@@ -33,14 +36,19 @@ pub(crate) fn parts(
     let alive = |timeline: &Timeline, of: &[Category], times| {
         repeated(&set_up(timeline, of).collect::<Vec<_>>(), times, block)
     };
-    let stale = alive(&step, WEIGHTS, life.stale_models);
-    let own = alive(&step, WEIGHTS, 1);
-    let state = alive(&step, &[Category::OptimizerState], 1);
+    let at_rest = |timeline: &Timeline, of: &[Category], times| {
+        let once: Vec<Bytes> = set_up(timeline, of).chain(gradients(timeline)).collect();
+        repeated(&once, times, block)
+    };
+    let stale = at_rest(&step, WEIGHTS, life.stale_models);
+    let own = at_rest(&step, WEIGHTS, 1);
+    let state = at_rest(&step, &[Category::OptimizerState], 1);
+    let waiting = alive(&step, &[Category::Input], life.prefetch);
     let mut steps = Vec::new();
     for other in others {
         steps.push((other.name, other.model.step(&other.binding, &other.plan)?.timeline));
     }
-    let beside: Vec<Vec<Bytes>> = steps.iter().map(|(_, step)| alive(step, WEIGHTS, 1)).collect();
+    let beside: Vec<Vec<Bytes>> = steps.iter().map(|(_, step)| at_rest(step, WEIGHTS, 1)).collect();
     let beside_all = beside.concat();
     let infer = forward_alone(plan);
     let mut parts = Vec::new();
@@ -53,14 +61,19 @@ pub(crate) fn parts(
     }
     if life.predict_batches > 0 {
         let mut forward = model.step(binding, &infer)?.timeline;
-        let kept = repeated(&[model.output_bytes(binding)?], life.predict_batches - 1, block);
-        hold(&mut forward, &[&state, &stale, &beside_all, &kept]);
+        let ahead = alive(&forward, &[Category::Input], life.prefetch);
+        let of_one = model.output_bytes(binding)?;
+        let kept = repeated(&[of_one], life.predict_batches - 1, block);
+        hold(&mut forward, &[&state, &stale, &beside_all, &ahead, &kept]);
+        if joins_predictions(plan) {
+            join(&mut forward, of_one, life.predict_batches);
+        }
         parts.push(part(&prediction(life.predict_batches), forward));
     }
     for (i, (name, mut timeline)) in steps.into_iter().enumerate() {
         let rest = beside.iter().enumerate().filter(|(other, _)| *other != i);
         let rest: Vec<Bytes> = rest.flat_map(|(_, bytes)| bytes.iter().copied()).collect();
-        hold(&mut timeline, &[&own, &stale, &rest]);
+        hold(&mut timeline, &[&own, &stale, &rest, &waiting]);
         parts.push(part(&step_of(name), timeline));
     }
     let ahead = alive(&step, &[Category::Input], life.ahead(plan));
@@ -86,6 +99,17 @@ fn repeated(once: &[Bytes], times: u32, block: u64) -> Vec<Bytes> {
         all.extend(once.iter().map(|bytes| bytes.round_up(block) * beyond));
     }
     all
+}
+
+/// At the end the last batch's predictions and all of them as one tensor.
+fn join(timeline: &mut Timeline, of_one: Bytes, batches: u32) {
+    let (layer, label) = (0, timeline.label("predictions"));
+    let at = timeline.events.len();
+    let made = [of_one, of_one * u64::from(batches)];
+    let made = made.map(|bytes| timeline.add(Storage { bytes, category: Category::Transient, layer, label }));
+    let event = |kind| move |storage| Event { kind, storage, phase: Phase::Forward, layer };
+    let made = made.map(event(EventKind::Allocate)).into_iter().chain(made.map(event(EventKind::Free)));
+    timeline.insert(order::map([(at, made.collect())]));
 }
 
 /// Tensors that are there before the step and stay.
@@ -190,6 +214,7 @@ mod tests {
             card,
             life: life.clone(),
             code: crate::advise::Code::default(),
+            api: None,
         };
         let now = evaluate(&model, &now).unwrap();
         proptest::prop_assert!(now.reserved >= largest, "{} of {largest}, {life:?}", now.reserved);

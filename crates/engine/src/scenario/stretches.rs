@@ -1,6 +1,9 @@
 //! The most that each part of a process holds, as sums of what each holds alone, and which part is the largest.
 
-use super::{Companion, INFERENCE, Life, TRAINING, forward_alone, prediction, set_up, step_of, validation};
+use super::{
+    Companion, INFERENCE, Life, TRAINING, forward_alone, gradients, joins_predictions, prediction, set_up,
+    step_of, validation,
+};
 use crate::devices::Card;
 use crate::fit::Axis;
 use crate::{Category, Estimate, Mode, Model, Plan};
@@ -38,17 +41,18 @@ impl Scenario {
     }
 }
 
-/// What a model holds before a step, and at its highest point.
+/// What a model holds before a step, after it, and at its highest point.
 struct Held {
     weights: Bytes,
     optimizer: Bytes,
+    gradients: Bytes,
     batch: Bytes,
     peak: Bytes,
 }
 
 impl Held {
     fn at_rest(&self) -> Bytes {
-        self.weights + self.optimizer
+        self.weights + self.optimizer + self.gradients
     }
 }
 
@@ -58,6 +62,7 @@ fn held(model: &Model, binding: &Binding, plan: &Plan) -> Result<Held, Vec<Probl
     Ok(Held {
         weights: sum(&[Category::Parameter, Category::Buffer]),
         optimizer: sum(&[Category::OptimizerState]),
+        gradients: gradients(&estimate.timeline).into_iter().sum(),
         batch: sum(&[Category::Input]),
         peak: estimate.peak.allocated,
     })
@@ -92,25 +97,33 @@ impl Model {
         add("build".into(), own.weights + beside);
         let training = plan.mode == Mode::Train;
         if training {
-            add("optimizer state".into(), own.at_rest() + beside);
+            add("optimizer state".into(), own.weights + own.optimizer + beside);
         }
         let name = if training { TRAINING } else { INFERENCE };
         let ahead = life.ahead(plan);
         add(name.into(), own.peak + beside + times(own.batch, ahead));
         let infer = forward_alone(plan);
+        let state = own.optimizer + own.gradients;
         if let Some(batch) = life.validation_batch {
             let binding = Axis::Batch.bind(self.graph(), binding, batch);
             let forward = held(self, &binding, &infer)?;
             let ahead = times(forward.batch, ahead);
-            add(validation(batch), forward.peak + own.optimizer + beside + ahead);
+            add(validation(batch), forward.peak + state + beside + ahead);
         }
         if life.predict_batches > 0 {
             let forward = held(self, binding, &infer)?;
-            let outputs = times(self.output_bytes(binding)?, life.predict_batches.saturating_sub(1));
-            add(prediction(life.predict_batches), forward.peak + own.optimizer + beside + outputs);
+            let (of_one, kept) = (self.output_bytes(binding)?, life.predict_batches.saturating_sub(1));
+            let joined = if joins_predictions(plan) {
+                times(of_one, life.predict_batches) + of_one
+            } else {
+                Bytes::ZERO
+            };
+            let most = forward.peak.max(forward.weights + forward.batch + joined) + times(of_one, kept);
+            let waiting = times(forward.batch, life.prefetch);
+            add(prediction(life.predict_batches), most + state + beside + waiting);
         }
         for (name, held) in &others {
-            let rest = beside - held.at_rest() + own.at_rest();
+            let rest = beside - held.at_rest() + own.at_rest() + times(own.batch, life.prefetch);
             add(step_of(name), held.peak + rest);
         }
         let largest = scenario.stretches.iter().map(|s| s.allocated).max();
@@ -159,6 +172,7 @@ mod tests {
     use super::super::testing::dense;
     use super::*;
     use crate::Framework;
+    use crate::parallel::Sharding;
 
     #[test]
     fn a_loop_over_steps_has_the_next_batch() {
@@ -205,8 +219,35 @@ mod tests {
         assert_eq!(at("optimizer state") - at("build"), 8 * mib);
         let alone = model.estimate(&binding, &plan).unwrap().peak.allocated.0;
         assert_eq!(at("train step"), alone + 16 * mib + 2 * (8 * 1024 * 4));
-        // The teacher's weights and activations and cuBLAS's workspace, what the student keeps, and as much of the earlier run.
-        assert_eq!(at("step of teacher"), (4 + 12 + 12) * mib + 2 * (8 * 1024 * 4) + 8_519_680);
+        // The teacher's weights and activations and cuBLAS's workspace, what the student keeps with its batches ahead, and as much of
+        // the earlier run.
+        assert_eq!(at("step of teacher"), (4 + 12 + 12) * mib + 4 * (8 * 1024 * 4) + 8_519_680);
         assert_eq!(scenario.largest().unwrap().name, "validation, batch 65536");
+    }
+
+    #[test]
+    fn what_outlives_a_step_is_there_in_validation_and_predictions_are_joined() {
+        let (model, binding) = (dense("a"), Binding::default());
+        let life = Life { validation_batch: Some(8), predict_batches: 1000, ..Life::ALONE };
+        let at = |name: &str, plan: &Plan| {
+            let scenario = model.scenario(&binding, plan, &life, &[]).unwrap();
+            scenario.stretches.iter().find(|s| s.name.starts_with(name)).unwrap().allocated.0
+        };
+        let plain = Plan::default();
+        let kept = Plan { keep_gradients: true, ..plain.clone() };
+        assert_eq!(at("validation", &kept) - at("validation", &plain), 4 << 20);
+        let buckets =
+            Plan { parallel: Some(crate::parallel::Parallel::data(2, Sharding::Ddp)), ..plain.clone() };
+        assert_eq!(at("validation", &buckets) - at("validation", &plain), 4 << 20);
+        // A sum of micro-batches is gone by then.
+        let summed = Plan { accumulate: 4, ..plain.clone() };
+        assert_eq!(at("validation", &summed), at("validation", &plain));
+        // 1,000 batches of 8 predictions of 1,024 numbers, and all of them once more.
+        let of_all = 1000 * 8 * 1024 * 4;
+        let tensorflow = Plan { framework: Framework::Tensorflow, ..plain.clone() };
+        assert!((of_all..2 * of_all).contains(&at("predict", &plain)));
+        assert!((2 * of_all..3 * of_all).contains(&at("predict", &tensorflow)));
+        let part = super::super::parts(&model, &binding, &tensorflow, &life, &[]).unwrap().pop().unwrap();
+        assert!((2 * of_all..3 * of_all).contains(&crate::replay::highest(&part.timeline, 256).0));
     }
 }
