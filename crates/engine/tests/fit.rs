@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
 use memfit_engine::devices::Card;
-use memfit_engine::fit::{self, Axis, Subject};
+use memfit_engine::fit::{self, Axis, Cell, Subject};
 use memfit_engine::{Life, Model, Plan, Precision, Verdict};
 use memfit_graph::{Binding, Bytes};
 
@@ -45,8 +45,12 @@ fn the_largest_batch_fits_and_the_next_does_not() {
         assert_eq!((cell.device, cell.usable), (fit.reserved + estimate.breakdown.context, fit.usable));
     }
     assert!(cells[1].largest > cells[0].largest && cells[2].largest > cells[0].largest);
-    let smallest = fit::smallest(&cells, cells[0].largest + 1);
-    assert_eq!(smallest.iter().map(|c| &*c.gpu).collect::<Vec<_>>(), ["rtx-3060", "8GiB"]);
+    let names =
+        |cells: &[Cell]| -> Vec<String> { fit::smallest(cells).iter().map(|c| c.gpu.clone()).collect() };
+    assert_eq!(names(&cells), ["8GiB", "8GiB"]);
+    let asked = batch(cells[0].largest + 1);
+    let cells = fit::matrix(Subject::batch(&model, &asked), &plans, &cards, &mut |_, _| {}).unwrap();
+    assert_eq!(names(&cells), ["rtx-3060", "8GiB"]);
 }
 
 #[test]
@@ -63,6 +67,13 @@ fn none_above_the_largest_fits() {
     let last = (cell.largest..).step_by(8).find(hopeless).unwrap();
     assert!(fits(cell.largest) && last - cell.largest > 16, "{last} {cell:?}");
     assert!((cell.largest + 1..last).all(|n| !fits(n)), "{cell:?}");
+    // A hole below the largest is no size that the card takes.
+    let hole = (1..64).map(|k| cell.largest - k).find(|n| !fits(*n)).unwrap();
+    let takes = |n| {
+        let asked = batch(n);
+        fit::matrix(Subject::batch(&model, &asked), plans, cards, &mut |_, _| {}).unwrap()[0].takes
+    };
+    assert!(!takes(hole) && takes(cell.largest) && !takes(last), "{hole} {cell:?}");
     assert!(!cell.monotone && (1..64).any(|k| !fits(cell.largest - k)), "{cell:?}");
 }
 

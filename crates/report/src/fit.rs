@@ -26,12 +26,7 @@ pub struct Matrix<'a> {
 impl Matrix<'_> {
     /// Whether anything fits.
     pub fn any(&self) -> bool {
-        self.cells.iter().any(|cell| cell.largest >= self.wanted())
-    }
-
-    /// The size that a card must take.
-    fn wanted(&self) -> u64 {
-        if self.axis == "batch" { self.batch.unwrap_or(1) } else { 1 }
+        self.cells.iter().any(|cell| cell.takes)
     }
 }
 
@@ -87,7 +82,7 @@ pub fn json(m: &Matrix<'_>) -> String {
         search_ends: cell.open,
         is_partial: cell.is_partial,
     });
-    let smallest = smallest(m.cells, m.wanted()).into_iter().map(|cell| Smallest {
+    let smallest = smallest(m.cells).into_iter().map(|cell| Smallest {
         precision: words::precision(cell.precision),
         optimizer: &cell.optimizer,
         gpu: &cell.gpu,
@@ -184,11 +179,13 @@ fn notes(out: &mut String, m: &Matrix<'_>) {
             "{NOTE}~ not a sharp border: some below it fail, since blocks fit into each other by chance, or too many lie above it to try them all{NOTE:#}\n"
         ));
     }
-    let wanted = m.wanted();
-    let best = smallest(m.cells, wanted);
+    let best = smallest(m.cells);
     let cards: std::collections::BTreeSet<&str> = m.cells.iter().map(|cell| &*cell.gpu).collect();
-    let size =
-        if m.axis == "batch" { format!("batch {}", amounts::grouped(wanted)) } else { "any size".into() };
+    let size = if m.axis == "batch" {
+        format!("batch {}", amounts::grouped(m.batch.unwrap_or(1)))
+    } else {
+        "any size".into()
+    };
     if best.is_empty() {
         out.push_str(&format!("{WARN}nothing fits{WARN:#}: no card takes {size}\n"));
     } else if cards.len() > 1 && (m.batch.is_some() || m.axis != "batch") {
@@ -225,6 +222,7 @@ mod tests {
             optimizer: "adam".into(),
             largest,
             safe: largest * 9 / 10,
+            takes: largest >= 50,
             device: Bytes(gib << 30).saturating_sub(Bytes::mib(300)),
             usable: Bytes(gib << 30).saturating_sub(Bytes::mib(2_000)),
             capacity: Bytes(gib << 30),
@@ -264,7 +262,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json(&m)).unwrap();
         assert_eq!(json["results"][3]["max_batch_size"], 1_204);
         assert_eq!(json["smallest"][0]["gpu"], "a100-80gb");
-        assert!(m.any() && !Matrix { batch: Some(2_000), ..m }.any());
+        assert!(m.any() && !Matrix { cells: &cells[..1], ..m }.any());
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub struct Cell {
     pub largest: u64,
     /// The largest that fits at the high end of the range too.
     pub safe: u64,
+    /// Whether the batch that was asked for fits, or any where none was.
+    pub takes: bool,
     /// What the driver would show for the largest; nothing where there is none.
     pub device: Bytes,
     /// What the framework's allocator can have of the card.
@@ -87,6 +89,7 @@ pub fn matrix(
 ) -> Result<Vec<Cell>, Vec<Problem>> {
     let Subject { model, binding, axis, life } = subject;
     axis.check(model.graph()).map_err(|problem| vec![problem])?;
+    let asked = binding.batch.filter(|_| *axis == Axis::Batch);
     let of = plans.len() * cards.len();
     let mut cells: Vec<((usize, usize), Cell)> = Vec::with_capacity(of);
     for (p, plan) in plans.iter().map(|plan| model.under_policy(plan)).enumerate() {
@@ -114,7 +117,7 @@ pub fn matrix(
             let (group, others): (Vec<usize>, Vec<usize>) = left.iter().partition(|i| alike(i));
             left = others;
             for (c, card) in group.iter().filter_map(|c| Some((*c, cards.get(*c)?))) {
-                cells.push(((c, p), cell(&mut parts, &plan.on(card), card, axis)));
+                cells.push(((c, p), cell(&mut parts, &plan.on(card), card, axis, asked)));
                 progress(cells.len(), of);
             }
         }
@@ -156,7 +159,7 @@ fn start(axis: &Axis) -> u64 {
 /// How often the largest safe size is looked for again with the spread that it has.
 const ROUNDS: usize = 3;
 
-fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis) -> Cell {
+fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis, asked: Option<u64>) -> Cell {
     let limit_at = |spread| placement::limits(plan, card, spread);
     let is_partial = parts.iter().any(Steps::is_partial);
     let total = card.device.usable();
@@ -199,12 +202,14 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis) -> Cell 
         }
     }
     let context = context::total(&card.context(plan)).expected;
+    let mut fits = |n| n <= MOST && parts.iter_mut().all(|steps| steps.inside(n, usable, total).is_some());
     Cell {
         gpu: card.device.id.clone(),
         precision: plan.precision,
         optimizer: plan.optimizer.clone(),
         largest: expected.largest.saturating_mul(axis.step()),
         safe: safe.min(expected.largest).saturating_mul(axis.step()),
+        takes: asked.map_or(expected.largest > 0, |n| n <= expected.largest && fits(n)),
         device: if expected.largest > 0 { reserved + context } else { Bytes::ZERO },
         usable,
         capacity: card.device.total(),
@@ -215,8 +220,8 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis) -> Cell 
     }
 }
 
-/// Of the cards on which `size` fits, the one with the least memory, for each plan in their order.
-pub fn smallest(cells: &[Cell], size: u64) -> Vec<&Cell> {
+/// Of the cards that take the size that was asked for, the one with the least memory, for each plan in their order.
+pub fn smallest(cells: &[Cell]) -> Vec<&Cell> {
     let mut plans: Vec<(Precision, &str)> = Vec::new();
     for cell in cells {
         if !plans.contains(&(cell.precision, &*cell.optimizer)) {
@@ -225,7 +230,7 @@ pub fn smallest(cells: &[Cell], size: u64) -> Vec<&Cell> {
     }
     let best = |(precision, optimizer): (Precision, &str)| {
         let of_plan = cells.iter().filter(|c| c.precision == precision && c.optimizer == optimizer);
-        of_plan.filter(|c| c.largest >= size).min_by_key(|c| c.capacity)
+        of_plan.filter(|c| c.takes).min_by_key(|c| c.capacity)
     };
     plans.into_iter().filter_map(best).collect()
 }
