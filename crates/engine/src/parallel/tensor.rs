@@ -198,6 +198,10 @@ impl<'a> Axes<'a> {
         {
             return output;
         }
+        // What it gives is a number of sizes, whoever has the values.
+        if node.op.name() == "Shape" {
+            return Output::Whole;
+        }
         let inputs = node.inputs.iter().flatten();
         let split = inputs.filter(|id| !self.is_weight(**id)).find_map(|id| Some((*id, self.of(*id)?)));
         match split {
