@@ -137,6 +137,8 @@ impl PlanArgs {
         optimizer: &str,
     ) -> Result<(Plan, Vec<String>), Failure> {
         let framework = self.framework()?.unwrap_or(usual.framework);
+        let parallel = self.parallel.parallel()?;
+        let compiles = usual.with(framework).compiles(parallel.is_some());
         let mut plan = Plan {
             framework,
             precision: precision.meant(),
@@ -152,15 +154,14 @@ impl PlanArgs {
             loss: self.loss.meant(),
             ema: self.ema,
             master_weights: self.master_weights,
-            parallel: self.parallel.parallel()?,
+            parallel,
             allocator: self.allocator.settings(),
             cudnn_benchmark: self.cudnn_benchmark,
             channels_last: self.channels_last,
             compute_capability: None,
             amd: None,
             autocast_backward: self.autocast_backward,
-            xla: (self.xla || usual.xla && framework == engine::Framework::Tensorflow && !self.no_xla)
-                && !self.run_eagerly,
+            xla: (self.xla || compiles && !self.no_xla) && !self.run_eagerly,
             eager: self.run_eagerly,
             grappler: true,
             loss_scale: !self.no_loss_scale,

@@ -43,7 +43,11 @@ fn one(word: &str, card: &mut Card, plan: &mut Plan) -> Result<(), Failure> {
             // Lazy loading came with 1.13.
             card.eager_loading = !value.is_empty() && version(value).is_some_and(|v| v < (1, 13));
         }
-        "tensorflow" | "tf" | "keras" => plan.framework = Framework::Tensorflow,
+        "tensorflow" | "tf" | "keras" => {
+            plan.framework = Framework::Tensorflow;
+            // Keras 2 compiles a step only where it is told to; from TensorFlow 2.16 on it is Keras 3 (`Usual::of`).
+            plan.xla &= name == "keras" || version(value).is_none_or(|v| v >= (2, 16));
+        }
         "eager-loading" => card.eager_loading = true,
         "lazy-loading" => card.eager_loading = false,
         "display" => card.display = true,

@@ -3,7 +3,7 @@
 use crate::allocators::AllocatorSettings;
 use crate::devices::{Card, Generation, Vendor};
 use crate::optimizers;
-use crate::parallel::Parallel;
+use crate::parallel::{Parallel, Sharding};
 use memfit_graph::{DType, Problem};
 
 /// Whose rules apply.
@@ -231,6 +231,12 @@ impl Plan {
         if self.framework != Framework::Tensorflow {
             (self.xla, self.eager) = (false, false);
         }
+        let whole = |p: &Parallel| p.sharding == Sharding::Ddp && p.tensor == 1 && p.pipeline == 1;
+        if self.framework == Framework::Tensorflow && self.parallel.is_some_and(|p| !whole(&p)) {
+            warnings.push(
+                "TensorFlow gives each GPU the whole model (tf.distribute): what is counted is PyTorch's way of splitting it".into(),
+            );
+        }
         warnings.extend(self.allocator.warnings(self.framework));
         warnings
     }
@@ -280,10 +286,15 @@ impl Plan {
         };
         let trains = self.mode == Mode::Train;
         let lone = trains && torch && self.autocast_backward && self.precision.autocast().is_none();
+        let own = torch && is_keras;
         let unscaled = trains && !self.loss_scale && !scales;
         [
             lone.then_some("--autocast-backward does nothing: the precision is not a mixed one"),
             unscaled.then_some("--no-loss-scale does nothing: it is Keras' optimizers' under mixed float16"),
+            (own && self.channels_last)
+                .then_some("--channels-last does nothing: Keras' layers have a data_format of their own"),
+            (own && trains && self.optimizer_impl == OptimizerImpl::Fused)
+                .then_some("--optimizer-impl does nothing: Keras has one implementation of each optimizer"),
         ]
         .into_iter()
         .flatten()

@@ -22,6 +22,12 @@ impl Usual {
         Usual { framework, xla: !is_old }
     }
 
+    /// Whether TensorFlow's step is compiled where nobody says: not where several GPUs share a model (`_resolve_auto_jit_compile`, the
+    /// same file).
+    pub fn compiles(self, several: bool) -> bool {
+        self.xla && self.framework == Framework::Tensorflow && !several
+    }
+
     /// The same with the rules of another framework.
     pub fn with(self, framework: Framework) -> Usual {
         Usual { framework, ..self }

@@ -182,7 +182,7 @@ pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
         compute_capability: None,
         amd: None,
         autocast_backward: request.autocast_backward.unwrap_or(d.autocast_backward),
-        xla: request.xla.unwrap_or(usual.xla && framework == Framework::Tensorflow) && !eager,
+        xla: request.xla.unwrap_or(usual.with(framework).compiles(parallel.is_some())) && !eager,
         eager,
         grappler: d.grappler,
         loss_scale: request.loss_scale.unwrap_or(d.loss_scale),
