@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::load::{self, Ready};
 use memfit_engine::devices::Card;
 use memfit_engine::{Companion, Estimate, Life, Mode, Model, Plan, Verdict};
-use memfit_graph::{Binding, Problem};
+use memfit_graph::Binding;
 
 /// An estimate with the model it is of.
 pub(crate) struct Step {
@@ -18,6 +18,22 @@ pub(crate) struct Step {
     pub(crate) estimate: Estimate,
     /// A second host to compare with, and the plan as it runs there.
     pub(crate) second: Option<(Card, Plan)>,
+    /// What happens beside the step, where anything does.
+    process: Option<Process>,
+}
+
+/// A process around a step.
+struct Process {
+    life: Life,
+    others: Vec<Other>,
+}
+
+/// Another model of the process.
+struct Other {
+    name: String,
+    model: Model,
+    binding: Binding,
+    plan: Plan,
 }
 
 impl Step {
@@ -47,7 +63,7 @@ impl Step {
         estimate.warnings.extend(plan_warnings);
         estimate.warnings.extend(gpu.warnings(&plan));
         let Ready { file, model, binding, .. } = ready;
-        Ok(Step { file, model, binding, plan, card, estimate, second })
+        Ok(Step { file, model, binding, plan, card, estimate, second, process: None })
     }
 
     /// All that `memfit estimate` is asked about: the step on its host, with the process around it.
@@ -55,46 +71,74 @@ impl Step {
         let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts)?;
         step.estimate.warnings.extend(args.life.own.warning(step.plan.framework));
         if let Some(life) = args.life.life() {
-            step.add_process(args, &life)?;
+            step.process = Some(Process { life, others: others(args, &step.plan)? });
+            let (mut estimate, card) = (step.estimate.clone(), step.card.clone());
+            step.add_process(&mut estimate, card.as_ref(), None)?;
+            step.estimate = estimate;
         }
         Ok(step)
     }
 
-    /// Adds the parts of the process around the step.
-    fn add_process(&mut self, args: &EstimateArgs, life: &Life) -> Result<(), Failure> {
-        let trained = args.life.with.iter().map(|path| (path, self.plan.mode));
-        let frozen = args.life.with_frozen.iter().map(|path| (path, Mode::Infer));
-        let mut others = Vec::new();
-        for (path, mode) in trained.chain(frozen) {
-            let loaded = load::load_with(path, &args.model.sizes)?;
-            let (own, _) = args.plan.plan(loaded.usual())?;
-            let other = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
-            others.push((loaded.name, other, Plan { mode, ..own }));
-        }
+    /// Adds what happens beside the step to an estimate of it, on another host with what that changes of plans.
+    fn add_process(
+        &self,
+        estimate: &mut Estimate,
+        card: Option<&Card>,
+        elsewhere: Option<&Plan>,
+    ) -> Result<(), Failure> {
+        let Some(Process { life, others }) = &self.process else { return Ok(()) };
+        let plan = |own: &Plan| match elsewhere {
+            Some(there) => Plan {
+                allocator: there.allocator.clone(),
+                framework: there.framework,
+                xla: there.xla,
+                ..own.clone()
+            },
+            None => own.clone(),
+        };
         let companions: Vec<Companion<'_>> = others
             .iter()
-            .map(|(name, model, plan)| Companion {
-                model,
-                name,
-                // Named sizes are this model's; the batch is the process's.
-                binding: Binding { batch: args.model.sizes.batch_size, ..Binding::default() },
-                plan: plan.clone(),
+            .map(|other| Companion {
+                model: &other.model,
+                name: &other.name,
+                binding: other.binding.clone(),
+                plan: plan(&other.plan),
             })
             .collect();
         self.model
-            .add_process(&mut self.estimate, &self.binding, life, &companions, self.card.as_ref())
+            .add_process(estimate, &self.binding, life, &companions, card)
             .map_err(|problems| Failure::of_file(&self.file, problems))
     }
 
     /// The same step on the second host.
     pub(crate) fn elsewhere(&self) -> Result<Option<Estimate>, Failure> {
         let Some((card, plan)) = &self.second else { return Ok(None) };
-        let failure = |problems: Vec<Problem>| Failure::of_file(&self.file, problems);
-        self.model.estimate_on(&self.binding, plan, Some(card)).map(Some).map_err(failure)
+        let estimate = self.model.estimate_on(&self.binding, plan, Some(card));
+        let mut estimate = estimate.map_err(|problems| Failure::of_file(&self.file, problems))?;
+        self.add_process(&mut estimate, Some(card), Some(plan))?;
+        Ok(Some(estimate))
     }
 
     /// Whether it fits, or no card was named.
     pub(crate) fn fits(&self) -> bool {
         self.estimate.fit.as_ref().is_none_or(|fit| fit.verdict != Verdict::DoesNotFit)
     }
+}
+
+/// The other models of the process, which its framework runs as well.
+fn others(args: &EstimateArgs, plan: &Plan) -> Result<Vec<Other>, Failure> {
+    let trained = args.life.with.iter().map(|path| (path, plan.mode));
+    let frozen = args.life.with_frozen.iter().map(|path| (path, Mode::Infer));
+    let mut others = Vec::new();
+    for (path, mode) in trained.chain(frozen) {
+        let loaded = load::load_with(path, &args.model.sizes)?;
+        let (own, _) = args.plan.plan(loaded.usual().with(plan.framework))?;
+        let binding = args.model.sizes.known_to(&loaded.model.graph);
+        let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
+        let plan = Plan { mode, ..own };
+        // What is wrong with it is told of its own file.
+        model.estimate(&binding, &plan).map_err(|problems| Failure::of_file(&loaded.file, problems))?;
+        others.push(Other { name: loaded.name, model, binding, plan });
+    }
+    Ok(others)
 }

@@ -72,6 +72,12 @@ impl SizeArgs {
         idle.then(|| Problem::new("--layer", "it does nothing: it tells of custom layers in Keras files"))
     }
 
+    /// The batch and those of the named sizes that another model of the process has.
+    pub(crate) fn known_to(&self, graph: &Graph) -> Binding {
+        let known = self.set.iter().filter(|(name, _)| unknown_symbol(graph, name).is_none());
+        Binding { batch: self.batch_size, symbols: known.cloned().collect(), ..Binding::default() }
+    }
+
     /// What the flags mean for this model, or everything that is wrong with them.
     pub(crate) fn binding(&self, graph: &Graph) -> Result<Binding, Vec<Problem>> {
         let mut binding = Binding { batch: self.batch_size, ..Binding::default() };

@@ -131,8 +131,41 @@ fn two_hosts_are_compared_component_by_component() {
     }
     let text = memfit(&["estimate", &model, "-b", "8", "--gpu", "rtx-3060", "--vs", "t4, display"]);
     assert!(text.code == 0 && text.out.contains("Compared"), "{}{}", text.out, text.err);
+    // The whole process is judged on both.
+    let life = ["--validation-batch", "1000000"];
+    let verdict = |gpu: &str, vs: &[&str]| {
+        let json = memfit(
+            &[&["estimate", &model, "-b", "8", "--format", "json", "--gpu", gpu][..], &life, vs].concat(),
+        );
+        (json.json()["fit"]["verdict"].clone(), json.json()["comparison"]["fit"]["verdict"].clone())
+    };
+    let (alone, _) = verdict("2GiB", &[]);
+    let (here, there) = verdict("h200", &["--vs", "2GiB"]);
+    assert_eq!((&*alone.to_string(), &alone, &*here.to_string()), ("\"does-not-fit\"", &there, "\"fits\""));
     let wrong = memfit(&["estimate", &model, "-b", "8", "--gpu", "rtx-3060", "--vs", "t4, cuda 11"]);
     assert!(wrong.code == 2 && wrong.err.contains("known are"), "{}", wrong.err);
+}
+
+#[test]
+fn another_model_has_the_sizes_that_it_knows_and_the_framework_of_the_process() {
+    const LENET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/keras/lenet.keras");
+    let conv = file("estimate_beside.onnx", &Builder::conv().bytes());
+    let run = |model: &str, other: &str, words: &[&str]| {
+        memfit(&[&["estimate", model, "-b", "2", "--with", other, "--format", "json"], words].concat())
+    };
+    let sequence = file("estimate_sequence.onnx", &Builder::reshape().bytes());
+    let beside = run(&sequence, &sequence, &["--set", "seq=6"]);
+    assert_eq!(beside.code, 0, "{}", beside.err);
+    // What is wrong with the other is told of its file.
+    let wrong = run(&conv, &sequence, &[]);
+    assert!(wrong.code == 2 && wrong.err.contains("estimate_sequence.onnx"), "{}", wrong.err);
+    let part = |json: &serde_json::Value| {
+        let parts = json["scenario"]["phases"].as_array().unwrap();
+        parts.iter().find(|part| part["name"] == "step of lenet").unwrap()["allocated_bytes"].clone()
+    };
+    let torch = run(&conv, LENET, &[]).json();
+    let same = run(&conv, LENET, &["--framework", "pytorch"]).json();
+    assert_eq!(part(&torch), part(&same));
 }
 
 #[test]

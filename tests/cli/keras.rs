@@ -43,6 +43,11 @@ fn keras_3_compiles_a_step_by_itself_and_keras_2_when_it_is_told_to() {
         ("lenet.keras", &["--no-xla"], false),
         ("k2_func_res.h5", &[], false),
         ("k2_func_res.h5", &["--xla"], true),
+        // Neither does Keras 3 with a distribution strategy, and TensorFlow's Keras was Keras 2 up to 2.15.
+        ("lenet.keras", &["--gpus", "2"], false),
+        ("lenet.keras", &["--gpus", "2", "--xla"], true),
+        ("lenet.keras", &["--gpu", "t4", "--stack", "tensorflow 2.15"], false),
+        ("lenet.keras", &["--gpu", "t4", "--stack", "tensorflow 2.16"], true),
     ] {
         let run =
             memfit(&[&["estimate", &model(file), "-b", "8", "--framework", "tensorflow"], words].concat());
@@ -50,6 +55,45 @@ fn keras_3_compiles_a_step_by_itself_and_keras_2_when_it_is_told_to() {
         let said = if on { "XLA is on" } else { "XLA is off" };
         assert!((run.out + &run.err).contains(said), "{file} {words:?}");
     }
+}
+
+#[test]
+fn tensorflow_gives_each_gpu_the_whole_model() {
+    let told = |words: &[&str]| {
+        memfit(&[&["estimate", &model("lenet.keras"), "-b", "8", "--gpus", "2"], words].concat())
+    };
+    let said = "TensorFlow gives each GPU the whole model";
+    for (words, warns) in [(&[][..], false), (&["--parallel", "zero3"], true), (&["--parallel", "pp"], true)]
+    {
+        let run = told(words);
+        assert_eq!((run.out + &run.err).contains(said), warns, "{words:?}");
+    }
+}
+
+#[test]
+fn advice_for_keras_on_pytorch_is_written_in_keras() {
+    let of = |framework: &str| {
+        let words = ["-b", "4096", "--gpu", "1GiB", "--framework", framework, "--code", "--format", "json"];
+        memfit(&[&["advise", &model("lenet.keras")], &words[..]].concat()).json()
+    };
+    let (torch, tensorflow) = (of("pytorch"), of("tensorflow"));
+    let snippet = |json: &serde_json::Value, name: &str| {
+        let change = json["changes"].as_array().unwrap().iter().find(|change| change["name"] == name);
+        change.map(|change| change["snippet"].as_str().unwrap().to_owned())
+    };
+    for (json, error) in
+        [(&torch, "torch.OutOfMemoryError"), (&tensorflow, "tf.errors.ResourceExhaustedError")]
+    {
+        let code = |name: &str| snippet(json, name).unwrap_or_else(|| panic!("no {name}: {json}"));
+        assert!(code("mixed-precision").contains("keras.mixed_precision.set_global_policy"));
+        assert!(code("accumulate").contains("gradient_accumulation_steps="));
+        assert!(code("retry").contains(error));
+    }
+    for name in ["fused-optimizer", "channels-last", "checkpoint", "drop-gradients"] {
+        assert_eq!(snippet(&torch, name), None);
+    }
+    // Its layers are named with a slash.
+    assert!(snippet(&torch, "freeze").is_some_and(|code| code.contains("layer.name == \"dense_2\"")));
 }
 
 #[test]
