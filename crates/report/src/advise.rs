@@ -221,7 +221,15 @@ mod tests {
         let plan = Plan { accumulate: u32::try_from(64 / batch).unwrap(), ..Plan::default() };
         let binding = Binding { batch: Some(batch), ..Binding::default() };
         let card = Card::find("rtx-3060").unwrap();
-        Situation { plan, binding, batch: Some(batch), card, life: Life::default(), code: Code::default() }
+        Situation {
+            plan,
+            binding,
+            batch: Some(batch),
+            card,
+            life: Life::default(),
+            code: Code::default(),
+            api: None,
+        }
     }
 
     fn advice() -> Advice {
