@@ -3,8 +3,8 @@
 //! Forward, loss, gradients (`tape`) and the optimizer's update are kernels of one graph (`Flow`). What nobody needs is
 //! pruned, the rest is put in the order in which the executor runs it (`schedule`), and reference counts are played
 //! through (`memory`): a buffer is freed after its last reader, and written over where a kernel may. XLA, where it is on,
-//! first fuses chains of elementwise kernels (`xla`), and of two orders takes the one that needs less. Rules are those of
-//! TensorFlow 2.21 and Keras 3.15.
+//! first runs others in place of some kernels (`rewritten`) and fuses chains of elementwise ones (`xla`), and of two orders takes
+//! the one that needs less. Rules are those of TensorFlow 2.21 and Keras 3.15.
 
 mod constants;
 mod dependencies;
@@ -17,6 +17,7 @@ mod merged;
 mod names;
 mod optimizers;
 mod pushed;
+mod rewritten;
 mod schedule;
 mod setup;
 mod tape;
@@ -193,12 +194,12 @@ impl Builder<'_> {
         self.assumptions.push(
             match self.plan.xla {
                 _ if self.plan.eager => "the step runs eagerly: no kernel writes over its input, layers' outputs live until forward ends and gradients until all are applied",
-                true => "XLA is on, as Keras 3 turns it on by itself on a GPU: fused elementwise chains, nothing computed twice (--no-xla)",
+                true => "XLA is on, as Keras 3 turns it on by itself on a GPU: chains of elementwise kernels are fused into all that read them (--no-xla)",
                 false => "XLA is off: each kernel's output is a buffer, and grappler turns fed images channels first (--xla)",
             }
             .into(),
         );
-        if !self.plan.eager {
+        if !self.plan.eager && !self.plan.xla {
             self.assumptions.push("the executor's order is that of one thread, depth first".into());
         }
         // core/kernels/gpu_utils.h, `AllocateScratchOrFallback` (2.21)

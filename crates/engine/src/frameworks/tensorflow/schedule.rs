@@ -18,7 +18,7 @@ use super::turns::Steps;
 use super::{Effect, Flow, Place, Wire};
 use memfit_graph::kernels::Kernel;
 use memfit_graph::order::sorted_by_key;
-use std::collections::VecDeque;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// At how many places the order is begun.
 pub(super) const PLACES: usize = 15;
@@ -127,39 +127,51 @@ impl Schedule<'_> {
             }
         }
         let buffer = |wire: &Wire| of[first[wire.kernel as usize] + wire.output as usize];
-        let reads = |at: u32| {
-            let mut reads: Vec<usize> = kernels[at as usize].inputs.iter().map(buffer).collect();
-            reads.sort_unstable();
-            reads.dedup();
-            reads
-        };
+        // By kernel, the buffers that it reads; by buffer, the kernels that read it.
+        let mut reads: Vec<Vec<usize>> = vec![Vec::new(); kernels.len()];
+        let mut read_by: Vec<Vec<u32>> = vec![Vec::new(); of.len()];
         let makes_none =
             |at: u32| kernels[at as usize].effect == Effect::None && is_cheap(&kernels[at as usize]);
-        let mut left = vec![0_u32; of.len()];
+        for at in self.waits.needed.iter().copied().filter(|at| !makes_none(*at)) {
+            let reads = &mut reads[at as usize];
+            reads.extend(kernels[at as usize].inputs.iter().map(buffer));
+            reads.sort_unstable();
+            reads.dedup();
+            reads.iter().for_each(|buffer| read_by[*buffer].push(at));
+        }
+        let mut left: Vec<usize> = read_by.iter().map(Vec::len).collect();
         kept.iter().for_each(|wire| left[buffer(wire)] += 1);
-        let needed = self.waits.needed.iter().copied();
-        needed.filter(|at| !makes_none(*at)).flat_map(reads).for_each(|buffer| left[buffer] += 1);
-        let gain = |at: u32, left: &[u32]| {
-            let freed = reads(at).into_iter().filter(|buffer| left[*buffer] == 1).map(|buffer| bytes[buffer]);
+        let gain = |at: u32, left: &[usize]| {
+            let freed =
+                reads[at as usize].iter().filter(|buffer| left[**buffer] == 1).map(|buffer| bytes[*buffer]);
             let own = first[at as usize]..first[at as usize] + kernels[at as usize].outputs.len();
-            let made =
-                bytes.get(own).unwrap_or_default().iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
-            i128::from(freed.fold(0, u64::saturating_add)) - i128::from(made)
+            let sum = |sum: u64, n: u64| sum.saturating_add(n);
+            let made = bytes.get(own).unwrap_or_default().iter().copied().fold(0, sum);
+            i128::from(freed.fold(0, sum)) - i128::from(made)
         };
         let mut waiting = self.waits.number.clone();
         let mut steps = Steps::new(self.flow, &self.waits.needed, self.parallel);
-        let (mut ready, mut order) = (self.first.clone(), Vec::new());
+        let (mut order, mut next) = (Vec::new(), self.first.clone());
+        // A kernel whose gain has grown meanwhile is there twice, the better first.
+        let mut ready = BinaryHeap::new();
+        let mut is_ready = vec![false; kernels.len()];
         loop {
-            let best = (0..).zip(&ready).max_by_key(|(_, at)| {
-                (makes_none(**at), gain(**at, &left), self.waits.readers[**at as usize].len())
-            });
-            let Some((best, _)) = best else { return order };
-            let at = ready.swap_remove(best);
-            order.push(at);
-            if !makes_none(at) {
-                reads(at).into_iter().for_each(|buffer| left[buffer] -= 1);
+            for at in next {
+                is_ready[at as usize] = true;
+                let readers = self.waits.readers[at as usize].len();
+                ready.push((makes_none(at), gain(at, &left), readers, order.len(), at));
             }
-            ready.extend(self.ready_after(at, &mut waiting, &mut steps));
+            let best = std::iter::from_fn(|| ready.pop()).find(|(.., at)| is_ready[*at as usize]);
+            let Some((.., at)) = best else { return order };
+            is_ready[at as usize] = false;
+            order.push(at);
+            next = self.ready_after(at, &mut waiting, &mut steps);
+            for buffer in &reads[at as usize] {
+                left[*buffer] -= 1;
+                if left[*buffer] == 1 {
+                    next.extend(read_by[*buffer].iter().filter(|at| is_ready[**at as usize]));
+                }
+            }
         }
     }
 

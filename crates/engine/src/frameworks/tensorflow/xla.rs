@@ -1,45 +1,14 @@
 //! XLA: chains of elementwise kernels become fusions, of which only the outputs are there as buffers.
 //!
-//! The rule here: an elementwise kernel (casts, comparisons, broadcasts and moves of elements with it) is fused into those that
-//! read it where all of them are elementwise, reductions or updates of variables (xla/service/instruction_fusion.cc,
-//! `ShouldFuse`; gpu/transforms/priority_fusion.cc). One that is expensive to compute again (exp, tanh, division, roots, powers) is
-//! fused only into a single reader. A tensor that forward makes and backward reads stays a buffer: nothing is computed
-//! again across that border. Convolutions, matrix products, softmax and random numbers are kernels of their own, as
-//! without XLA. Variables are updated in place.
+//! An elementwise kernel (casts, comparisons, broadcasts and moves of elements with it) is fused into all that read it, where all of
+//! them are elementwise, reductions, pools, concatenations or updates of variables, and where computing it in each of them moves fewer
+//! bytes than writing and reading it (xla/backends/gpu/transforms/priority_fusion.cc, `CalculateProducerPriority`). So gradients compute
+//! again what forward computed of one tensor: of a layer's activation only what convolutions and products read and make is there.
+//! They are kernels of their own, as without XLA, and so are softmax and random numbers. Variables are updated in place.
 
-use super::{Effect, Flow, Place, Wire};
-use memfit_graph::kernels::Kernel;
+use super::{Effect, Flow, Place, Wire, rewritten};
+use memfit_graph::kernels::{Kernel, Stage};
 use std::collections::BTreeSet;
-
-/// Elementwise kernels that are too expensive to run more than once.
-const EXPENSIVE: &[&str] = &[
-    "Acos",
-    "Acosh",
-    "Asin",
-    "Asinh",
-    "Atan",
-    "Atanh",
-    "Cos",
-    "Cosh",
-    "Erf",
-    "Erfc",
-    "Exp",
-    "Expm1",
-    "Log",
-    "Log1p",
-    "Pow",
-    "RealDiv",
-    "Reciprocal",
-    "Rsqrt",
-    "Sigmoid",
-    "Silu",
-    "Sin",
-    "Sinh",
-    "Softplus",
-    "Sqrt",
-    "Tan",
-    "Tanh",
-];
 
 /// Kernels with an output of their own that move or compare elements one by one.
 const MOVES: &[&str] = &[
@@ -60,7 +29,24 @@ const MOVES: &[&str] = &[
     "ZerosLike",
 ];
 
-const REDUCTIONS: &[&str] = &["BiasAddGrad", "Max", "Mean", "Min", "Prod", "Sum"];
+/// Kernels that read what is fused into them, but are fused into nothing.
+const READERS: &[&str] = &[
+    "AvgPool",
+    "AvgPool3D",
+    "AvgPool3DGrad",
+    "AvgPoolGrad",
+    "BiasAddGrad",
+    "ConcatV2",
+    "Max",
+    "MaxPool",
+    "MaxPool3D",
+    "MaxPool3DGrad",
+    "MaxPoolGrad",
+    "Mean",
+    "Min",
+    "Prod",
+    "Sum",
+];
 
 /// Kernels that write over an input but are fusions or library calls of their own.
 const OPAQUE: &[&str] = &["Softmax", "LogSoftmax", "SparseSoftmaxCrossEntropyWithLogits"];
@@ -69,64 +55,92 @@ const OPAQUE: &[&str] = &["Softmax", "LogSoftmax", "SparseSoftmaxCrossEntropyWit
 const MOST_OPERANDS: usize = 96;
 
 fn is_elementwise(kernel: &Kernel) -> bool {
-    let [made] = &kernel.outputs[..] else { return false };
+    let [made] = &kernel.outputs[..] else { return is_norm(kernel) };
     let view = made.place == Place::Alias && kernel.effect == Effect::None;
     let pointwise = made.place == Place::Reuse && !OPAQUE.contains(&kernel.name);
     view || pointwise || MOVES.contains(&kernel.name)
 }
 
+/// Whether the first output is elementwise, of the input and of statistics that stay.
+fn is_norm(kernel: &Kernel) -> bool {
+    kernel.name == "FusedBatchNormV3"
+}
+
 fn takes_in(kernel: &Kernel) -> bool {
     let updates = matches!(kernel.effect, Effect::Update(_) | Effect::Assign(_));
-    updates || is_elementwise(kernel) || REDUCTIONS.contains(&kernel.name)
+    updates || is_elementwise(kernel) || READERS.contains(&kernel.name)
 }
 
 /// Fuses what can be fused; kernels that were are left unread.
 pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
+    rewritten::rewrite(flow);
     let mut is_kept = vec![false; flow.kernels.len()];
     kept.iter().for_each(|wire| is_kept[wire.kernel as usize] = true);
     let mut readers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
     for (i, kernel) in (0..).zip(&flow.kernels) {
-        kernel.inputs.iter().for_each(|wire| readers[wire.kernel as usize].push(i));
+        let first = kernel.inputs.iter().filter(|wire| wire.output == 0);
+        first.for_each(|wire| readers[wire.kernel as usize].push(i));
     }
-    let mut fused: Vec<bool> = flow
-        .kernels
-        .iter()
-        .zip(readers.iter().zip(is_kept))
-        .map(|(kernel, (readers, is_kept))| {
-            let many = readers.len() > 1 && EXPENSIVE.contains(&kernel.name);
-            let reader = |r: &u32| {
-                let reader = &flow.kernels[*r as usize];
-                // A parameter's gradient goes straight into its update.
-                takes_in(reader) && (reader.stage == kernel.stage || readers.len() == 1)
-            };
-            is_elementwise(kernel) && !readers.is_empty() && !many && !is_kept && readers.iter().all(reader)
-        })
-        .collect();
+    let mut fused = vec![false; flow.kernels.len()];
     for i in 0..flow.kernels.len() {
-        if !flow.kernels[i].inputs.iter().any(|wire| fused[wire.kernel as usize]) {
-            continue;
-        }
-        // Inputs come before what reads them, so theirs are widened already.
-        let (mut inputs, mut seen, mut after) = (Vec::new(), BTreeSet::new(), flow.kernels[i].after.clone());
-        for wire in flow.kernels[i].inputs.clone() {
-            let at = wire.kernel as usize;
-            if fused[at] && inputs.len() + flow.kernels[at].inputs.len() > MOST_OPERANDS {
-                fused[at] = false;
-                own_buffers(&mut flow.kernels[at]);
-            }
-            let from = &flow.kernels[at];
-            let through = if fused[at] { &from.inputs[..] } else { std::slice::from_ref(&wire) };
-            if fused[at] {
+        let is_fused = |wire: &Wire, fused: &[bool]| fused[wire.kernel as usize] && wire.output == 0;
+        if flow.kernels[i].inputs.iter().any(|wire| is_fused(wire, &fused)) {
+            // Inputs come before what reads them, so theirs are widened already.
+            let (mut inputs, mut seen, mut after) =
+                (Vec::new(), BTreeSet::new(), flow.kernels[i].after.clone());
+            for wire in flow.kernels[i].inputs.clone() {
+                let at = wire.kernel as usize;
+                if fused[at] && inputs.len() + flow.kernels[at].inputs.len() > MOST_OPERANDS {
+                    fused[at] = false;
+                    own_buffers(&mut flow.kernels[at]);
+                }
+                let from = &flow.kernels[at];
+                if !is_fused(&wire, &fused) {
+                    inputs.extend(Some(wire).filter(|wire| seen.insert(*wire)));
+                    continue;
+                }
+                let statistics = Some(Wire { output: 1, ..wire }).filter(|_| is_norm(from));
+                inputs
+                    .extend(from.inputs.iter().copied().chain(statistics).filter(|wire| seen.insert(*wire)));
                 after.extend(&from.after);
             }
-            inputs.extend(through.iter().filter(|w| seen.insert(**w)));
-        }
-        flow.kernels[i].inputs = inputs;
-        flow.kernels[i].after = after;
-        if !fused[i] {
+            flow.kernels[i].inputs = inputs;
+            flow.kernels[i].after = after;
             own_buffers(&mut flow.kernels[i]);
         }
+        fused[i] = !is_kept[i] && pays(flow, i, &readers[i]);
     }
+    for (kernel, _) in flow.kernels.iter_mut().zip(fused).filter(|(kernel, fused)| *fused && is_norm(kernel))
+    {
+        kernel.outputs.iter_mut().take(1).for_each(|made| made.place = Place::Host);
+    }
+}
+
+/// Whether a kernel is fused into all that read it: where each of them takes it in, and reading what it reads in all of them moves fewer
+/// bytes than writing and reading what it makes.
+fn pays(flow: &Flow, at: usize, readers: &[u32]) -> bool {
+    let kernel = &flow.kernels[at];
+    if !is_elementwise(kernel) || readers.is_empty() {
+        return false;
+    }
+    let bytes = |wire: &Wire| {
+        let made = flow.made(*wire);
+        made.dtype.size_of(made.elements()).0
+    };
+    let made: u64 = kernel.outputs.iter().map(|made| made.dtype.size_of(made.elements()).0).sum();
+    let read: u64 = kernel.inputs.iter().map(bytes).sum();
+    let mut again = 0;
+    for reader in readers {
+        let reader = &flow.kernels[*reader as usize];
+        // What is many instructions is cut somewhere: more often than not after its last one.
+        let is_cut =
+            kernel.name == "Erfc" && (reader.stage == Stage::Backward) != (kernel.stage == Stage::Backward);
+        if !takes_in(reader) || is_cut {
+            return false;
+        }
+        again += kernel.inputs.iter().filter(|wire| !reader.inputs.contains(wire)).map(bytes).sum::<u64>();
+    }
+    again < read + made * (1 + readers.len() as u64)
 }
 
 /// A view of something that is no buffer has one of its own.
@@ -136,4 +150,68 @@ fn own_buffers(kernel: &mut Kernel) {
         .iter_mut()
         .filter(|made| made.place == Place::Alias)
         .for_each(|made| made.place = Place::Reuse);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::DType;
+
+    /// A kernel of its own, that makes so many numbers of these.
+    fn opaque(flow: &mut Flow, inputs: &[Wire]) -> Wire {
+        flow.make("Conv2D", inputs, &[64], DType::Float32, None)
+    }
+
+    fn inputs(flow: &Flow, wire: Wire) -> Vec<Wire> {
+        flow.kernel(wire).inputs.clone()
+    }
+
+    #[test]
+    fn backward_computes_again_what_is_of_one_tensor() {
+        let mut flow = Flow::default();
+        let x = opaque(&mut flow, &[]);
+        let slope = flow.unary("Tanh", x);
+        let y = flow.binary("Mul", slope, x);
+        let dy = opaque(&mut flow, &[y]);
+        flow.stage = Stage::Backward;
+        let dx = flow.binary("Mul", dy, slope);
+        let end = opaque(&mut flow, &[dx]);
+        fuse(&mut flow, &[end]);
+        assert_eq!((inputs(&flow, y), inputs(&flow, dx)), (vec![x], vec![dy, x]));
+        // Only what convolutions and products read and make is there.
+        assert_eq!((inputs(&flow, dy), inputs(&flow, end)), (vec![y], vec![dx]));
+    }
+
+    #[test]
+    fn a_sum_that_many_read_is_written() {
+        let readers_of_the_sum = |number: usize| {
+            let mut flow = Flow::default();
+            let [a, b] = [0, 1].map(|_| opaque(&mut flow, &[]));
+            let sum = flow.binary("AddV2", a, b);
+            let reads: Vec<Wire> = (0..number).map(|_| flow.unary("Exp", sum)).collect();
+            let ends: Vec<Wire> = reads.iter().map(|read| opaque(&mut flow, &[*read])).collect();
+            fuse(&mut flow, &ends);
+            reads.iter().filter(|read| inputs(&flow, **read) == [sum]).count()
+        };
+        // Two tensors twice are less than both, the sum once, and the sum twice; three times they are as much.
+        assert_eq!([1, 2, 3, 4].map(readers_of_the_sum), [0, 0, 3, 4]);
+    }
+
+    #[test]
+    fn an_activations_gradient_reads_what_the_norm_before_it_read() {
+        let mut flow = Flow::default();
+        let [scale, offset] = [0, 1].map(|_| flow.make("Fill", &[], &[1], DType::Float32, None));
+        let x = flow.make("Conv2D", &[], &[64, 1], DType::Float32, None);
+        let norm = flow.fused_batch_norm(x, scale, offset, &[]);
+        let y = flow.unary("Relu", norm);
+        let dy = opaque(&mut flow, &[y]);
+        flow.stage = Stage::Backward;
+        let dx = flow.reuse("ReluGrad", &[dy, y], &[64, 1], DType::Float32, None);
+        fuse(&mut flow, &[dx]);
+        let statistics = Wire { output: 1, ..norm };
+        assert!([x, statistics].iter().all(|wire| inputs(&flow, dx).contains(wire)));
+        assert!(!inputs(&flow, dx).contains(&y) && !inputs(&flow, dx).contains(&norm));
+        let places: Vec<Place> = flow.kernel(norm).outputs.iter().map(|made| made.place).collect();
+        assert_eq!(places[..2], [Place::Host, Place::New]);
+    }
 }
