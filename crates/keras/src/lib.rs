@@ -18,6 +18,7 @@ pub mod policy;
 
 mod archive;
 mod builder;
+mod cell;
 mod config;
 mod container;
 mod functional;
@@ -38,8 +39,9 @@ mod spec;
 mod table;
 pub mod torch;
 
+pub use cell::Cell;
 pub use container::is_keras;
-pub use layer::{Call, Cell, Configured, Facts, Keras, Layer, LayerCall, Weight};
+pub use layer::{Call, Configured, Facts, Keras, Layer, LayerCall, Weight};
 pub use options::{Custom, Options};
 pub use run::Run;
 pub use spatial::{DataFormat, Padding, PerAxis, Window};

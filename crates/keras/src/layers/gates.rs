@@ -5,7 +5,7 @@
 //! cuts are kept for its gradient.
 
 use super::recurrent::{Gates, RecurrentCell};
-use crate::layer::{Drawn, Step};
+use crate::cell::{Drawn, Step};
 use crate::run::Run;
 use memfit_graph::kernels::Wire;
 

@@ -6,7 +6,8 @@
 use super::LayerSpec;
 use super::rnn::{around, step_outputs};
 use crate::activation::Activation;
-use crate::layer::{Call, Cell, Drawn, Keras, Layer, Step, Weight};
+use crate::cell::{Cell, Drawn, Step};
+use crate::layer::{Call, Keras, Layer, Weight};
 use crate::reader::{Source, boxed};
 use crate::run::Run;
 use crate::spec::{self, Spec};
