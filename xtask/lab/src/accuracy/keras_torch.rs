@@ -23,6 +23,35 @@ struct Step {
     batch: u64,
     peak_bytes: u64,
     config: Value,
+    #[serde(default)]
+    options: Options,
+}
+
+/// What the optimizer was given.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Options {
+    global_clipnorm: Option<f64>,
+    gradient_accumulation_steps: Option<u32>,
+    #[serde(default)]
+    use_ema: bool,
+}
+
+impl Options {
+    /// In words.
+    fn said(&self) -> String {
+        let mut said = String::new();
+        if let Some(norm) = self.global_clipnorm {
+            let _ = write!(said, ", clipped to {norm}");
+        }
+        if let Some(steps) = self.gradient_accumulation_steps {
+            let _ = write!(said, ", {steps} accumulated");
+        }
+        if self.use_ema {
+            said.push_str(", averaged");
+        }
+        said
+    }
 }
 
 /// The section.
@@ -48,7 +77,8 @@ pub(super) fn section() -> Result<Option<String>> {
         let (model, policy, optimizer) = (&step.model, &step.policy, &step.optimizer);
         let _ = writeln!(
             text,
-            "| {model} | {policy} {optimizer} | {estimated} | {measured} | {} |",
+            "| {model} | {policy} {optimizer}{} | {estimated} | {measured} | {} |",
+            step.options.said(),
             percent(error)
         );
     }
@@ -67,6 +97,9 @@ fn estimate(step: &Step) -> Result<i128> {
         framework: Framework::Pytorch,
         optimizer: step.optimizer.clone(),
         as_fake_tensors: true,
+        clip_norm: step.options.global_clipnorm.is_some(),
+        accumulate: step.options.gradient_accumulation_steps.unwrap_or(1),
+        ema: step.options.use_ema,
         ..Plan::default()
     };
     let binding = Binding { batch: Some(step.batch), ..Binding::default() };
