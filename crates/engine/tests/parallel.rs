@@ -105,12 +105,14 @@ fn split(name: &str, tensor: u32, pipeline: u32, accumulate: u32) -> Estimate {
 
 #[test]
 fn a_transformer_is_split_as_megatron_splits_it() {
-    for name in ["vit", "llama", "transformer_encoder"] {
+    for (name, divides) in [("vit", true), ("llama", false), ("transformer_encoder", true)] {
         let [one, two, four] = [1, 2, 4].map(|n| split(name, n, 1, 1));
         // What stands between the products of a block is whole, the rest is split: a + b / n bytes.
         let saved = |e: &Estimate| e.saved_for_backward.0;
         let (first, second) = (saved(&one) - saved(&two), saved(&two) - saved(&four));
-        assert!(first.abs_diff(2 * second) < saved(&one) / 1000, "{name} {first} {second}");
+        // Two key heads are none for each of four GPUs: there llama's attention stays whole.
+        let is_split = first.abs_diff(2 * second) < saved(&one) / 1000;
+        assert!(if divides { is_split } else { second < first / 4 }, "{name} {first} {second}");
         assert!(first > saved(&one) / 8, "{name}: {first} of {}", saved(&one));
         // All but norms and biases behind rows is split.
         let parameters = |e: &Estimate| e.breakdown.parameters.0;
