@@ -55,12 +55,16 @@ impl Step {
         let loaded = load::load(model)?;
         let (mut plan, plan_warnings) = plan.plan(loaded.usual())?;
         let second = hosts.second(&plan)?;
+        let own = plan.allocator.clone();
         hosts.first(gpu, &mut card, &mut plan)?;
+        let of_stack =
+            if own == plan.allocator { Vec::new() } else { plan.allocator.warnings(plan.framework) };
         let ready = loaded.bind(&model.sizes)?;
         let estimate = ready.model.estimate_on(&ready.binding, &plan, card.as_ref());
         let mut estimate = estimate.map_err(|problems| ready.failure(problems))?;
         estimate.warnings.extend(ready.warnings.iter().map(ToString::to_string));
         estimate.warnings.extend(plan_warnings);
+        estimate.warnings.extend(of_stack);
         estimate.warnings.extend(gpu.warnings(&plan));
         let Ready { file, model, binding, .. } = ready;
         Ok(Step { file, model, binding, plan, card, estimate, second, process: None })

@@ -142,6 +142,9 @@ fn two_hosts_are_compared_component_by_component() {
     let (alone, _) = verdict("2GiB", &[]);
     let (here, there) = verdict("h200", &["--vs", "2GiB"]);
     assert_eq!((&*alone.to_string(), &alone, &*here.to_string()), ("\"does-not-fit\"", &there, "\"fits\""));
+    // Words that do nothing there are told, as flags are.
+    let idle = estimate(&[&model, "-b", "8", "--gpu", "t4", "--stack", "memory-growth"]);
+    assert!(idle["warnings"].to_string().contains("--memory-growth is TensorFlow's"), "{idle}");
     let wrong = memfit(&["estimate", &model, "-b", "8", "--gpu", "rtx-3060", "--vs", "t4, cuda 11"]);
     assert!(wrong.code == 2 && wrong.err.contains("known are"), "{}", wrong.err);
 }

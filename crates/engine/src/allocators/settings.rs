@@ -142,7 +142,7 @@ impl AllocatorSettings {
     }
 
     /// A warning for each setting that this framework does not know.
-    pub(crate) fn warnings(&self, framework: Framework) -> Vec<String> {
+    pub fn warnings(&self, framework: Framework) -> Vec<String> {
         let (torch, tensorflow) = (framework == Framework::Pytorch, framework == Framework::Tensorflow);
         let neither = !torch && !tensorflow;
         [
