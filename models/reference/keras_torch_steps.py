@@ -293,6 +293,13 @@ def branches():
     return Model(x, layers.Dense(5, activation="softmax")(layers.GlobalAveragePooling2D()(h)))
 
 
+def wide_layers():
+    x = Input((32, 32, 3))
+    h = layers.Conv2D(16, 3, padding="same", activation="relu", dtype="float32")(layers.Conv2D(16, 3, padding="same")(x))
+    h = layers.Conv2D(16, 3, padding="same")(layers.BatchNormalization(dtype="float32")(h))
+    return Model(x, layers.Dense(4, activation="softmax", dtype="float32")(layers.GlobalAveragePooling2D()(h)))
+
+
 OPTIMIZERS = ("adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ftrl", "lamb", "lion", "muon", "nadam", "rmsprop", "sgd")
 OPTIONS = [{"global_clipnorm": 1.0}, {"gradient_accumulation_steps": 4}, {"use_ema": True}, {"global_clipnorm": 1.0, "use_ema": True}]
 STEPS = [(dense, optimizer, "float32") for optimizer in OPTIMIZERS]
@@ -328,6 +335,7 @@ def collected(call):
                 gc.collect()
 
     return run
+STEPS.append((wide_layers, "sgd", "mixed_float16"))
 
 
 def answer():

@@ -110,7 +110,18 @@ impl<'r, 'l> Torch<'r, 'l> {
 
     /// Tensor `i`, cast to what the layer computes in (keras/src/layers/layer.py, `__call__`).
     pub fn x(&mut self, i: usize) -> Traced {
-        self.given.get(i).cloned().unwrap_or_else(|| self.cast_input(i, self.mixed))
+        self.given.get(i).cloned().unwrap_or_else(|| self.cast_input(i, self.mixed.or(self.wider(i))))
+    }
+
+    /// What tensor `i` becomes where it is half and the layer's own policy is not.
+    fn wider(&self, i: usize) -> Option<DType> {
+        let to = self.call.cast(self.l.dtype(i));
+        (self.l.dtype(i).is_half() && self.is_wide()).then_some(to)
+    }
+
+    /// Whether the layer gives float32 under a plan that leaves dtypes to the file.
+    fn is_wide(&self) -> bool {
+        self.mixed.is_none() && self.l.out_dtype(0) == DType::Float32
     }
 
     /// Variable `k`, cast anew each time it is read (keras/src/backend/common/variables.py, `AutocastScope`).
@@ -143,7 +154,7 @@ impl<'r, 'l> Torch<'r, 'l> {
 
     /// The half dtype that the layer computes in, if it does.
     fn half(&self) -> Option<DType> {
-        self.mixed.or(Some(self.l.dtype(0)).filter(|dtype| dtype.is_half()))
+        self.mixed.or(Some(self.l.dtype(0)).filter(|dtype| dtype.is_half() && !self.is_wide()))
     }
 
     /// The dtype that the layer computes in.

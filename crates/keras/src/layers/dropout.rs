@@ -101,7 +101,10 @@ impl Layer for Dropout {
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
-        let x = run.x(0);
+        // A spatial one writes its variables' dtype in the place of its policy (keras/src/layers/regularization/spatial_dropout.py,
+        // `get_config`), so what it computes in is known by its input alone.
+        let own = if matches!(self.noise, Noise::Spatial(_)) { run.argument(0, "inputs") } else { None };
+        let x = own.unwrap_or_else(|| run.x(0));
         if !run.l.training || (self.rate == 0.0 && self.stddev == 0.0) {
             return run.finish(&x);
         }
