@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::load::{self, Ready};
 use memfit_engine::devices::Card;
 use memfit_engine::{Companion, Estimate, Life, Mode, Model, Plan, Verdict};
-use memfit_graph::Binding;
+use memfit_graph::{Binding, Problem};
 
 /// An estimate with the model it is of.
 pub(crate) struct Step {
@@ -75,22 +75,42 @@ impl Step {
         let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts)?;
         step.estimate.warnings.extend(args.life.own.warning(step.plan.framework));
         if let Some(life) = args.life.life() {
-            step.process = Some(Process { life, others: others(args, &step.plan)? });
-            let (mut estimate, card) = (step.estimate.clone(), step.card.clone());
-            step.add_process(&mut estimate, card.as_ref(), None)?;
-            step.estimate = estimate;
+            let process = Process { life, others: others(args, &step.plan)? };
+            process
+                .add_to(&mut step.estimate, (&step.model, &step.binding), step.card.as_ref(), None)
+                .map_err(|problems| Failure::of_file(&step.file, problems))?;
+            step.process = Some(process);
         }
         Ok(step)
     }
 
+    /// The same step on the second host.
+    pub(crate) fn elsewhere(&self) -> Result<Option<Estimate>, Failure> {
+        let Some((card, plan)) = &self.second else { return Ok(None) };
+        let failure = |problems| Failure::of_file(&self.file, problems);
+        let mut estimate = self.model.estimate_on(&self.binding, plan, Some(card)).map_err(failure)?;
+        if let Some(process) = &self.process {
+            let added = process.add_to(&mut estimate, (&self.model, &self.binding), Some(card), Some(plan));
+            added.map_err(failure)?;
+        }
+        Ok(Some(estimate))
+    }
+
+    /// Whether it fits, or no card was named.
+    pub(crate) fn fits(&self) -> bool {
+        self.estimate.fit.as_ref().is_none_or(|fit| fit.verdict != Verdict::DoesNotFit)
+    }
+}
+
+impl Process {
     /// Adds what happens beside the step to an estimate of it, on another host with what that changes of plans.
-    fn add_process(
+    fn add_to(
         &self,
         estimate: &mut Estimate,
+        (model, binding): (&Model, &Binding),
         card: Option<&Card>,
         elsewhere: Option<&Plan>,
-    ) -> Result<(), Failure> {
-        let Some(Process { life, others }) = &self.process else { return Ok(()) };
+    ) -> Result<(), Vec<Problem>> {
         let plan = |own: &Plan| match elsewhere {
             Some(there) => Plan {
                 allocator: there.allocator.clone(),
@@ -100,7 +120,8 @@ impl Step {
             },
             None => own.clone(),
         };
-        let companions: Vec<Companion<'_>> = others
+        let companions: Vec<Companion<'_>> = self
+            .others
             .iter()
             .map(|other| Companion {
                 model: &other.model,
@@ -109,23 +130,7 @@ impl Step {
                 plan: plan(&other.plan),
             })
             .collect();
-        self.model
-            .add_process(estimate, &self.binding, life, &companions, card)
-            .map_err(|problems| Failure::of_file(&self.file, problems))
-    }
-
-    /// The same step on the second host.
-    pub(crate) fn elsewhere(&self) -> Result<Option<Estimate>, Failure> {
-        let Some((card, plan)) = &self.second else { return Ok(None) };
-        let estimate = self.model.estimate_on(&self.binding, plan, Some(card));
-        let mut estimate = estimate.map_err(|problems| Failure::of_file(&self.file, problems))?;
-        self.add_process(&mut estimate, Some(card), Some(plan))?;
-        Ok(Some(estimate))
-    }
-
-    /// Whether it fits, or no card was named.
-    pub(crate) fn fits(&self) -> bool {
-        self.estimate.fit.as_ref().is_none_or(|fit| fit.verdict != Verdict::DoesNotFit)
+        model.add_process(estimate, binding, &self.life, &companions, card)
     }
 }
 
