@@ -87,6 +87,13 @@ pub struct Fit {
 }
 
 impl Fit {
+    /// How bad it is: of the parts of a process the worst is what is said of all.
+    pub(crate) fn badness(&self) -> (std::cmp::Reverse<Verdict>, Bytes) {
+        (std::cmp::Reverse(self.verdict), self.reserved)
+    }
+}
+
+impl Fit {
     /// What is left, or missing.
     pub fn headroom(&self) -> i64 {
         let signed = |bytes: Bytes| i64::try_from(bytes.0).unwrap_or(i64::MAX);

@@ -287,25 +287,23 @@ fn signed(bytes: Bytes) -> i64 {
 pub(crate) fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Problem>> {
     let plan = s.plan.on(&s.card);
     let context = context::total(&s.card.context(&plan)).expected;
-    let mut worst: Option<Outcome> = None;
-    for scenario::Part { timeline, .. } in scenario::parts(model, &s.binding, &plan, &s.life, &[])? {
-        let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&s.card.device));
-        let fit = placement::place(&timeline, &plan, &s.card, &open);
-        let is_partial = timeline.is_partial || worst.is_some_and(|w| w.is_partial);
-        let part = Outcome {
-            device: fit.reserved + context,
-            reserved: fit.reserved,
-            usable: fit.usable,
-            verdict: fit.verdict,
-            held: fit.preallocated.unwrap_or(fit.reserved) + context,
-            is_partial,
-        };
-        // The part that an estimate names, too.
-        let badness = |outcome: &Outcome| (std::cmp::Reverse(outcome.verdict), outcome.reserved);
-        let kept = worst.filter(|worst| badness(worst) >= badness(&part));
-        worst = Some(Outcome { is_partial, ..kept.unwrap_or(part) });
-    }
-    worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])
+    let mut is_partial = false;
+    let placed = scenario::parts(model, &s.binding, &plan, &s.life, &[])?.into_iter().map(|part| {
+        is_partial |= part.timeline.is_partial;
+        let open = placement::open(&part.timeline, plan.framework, &plan.allocator, Some(&s.card.device));
+        placement::place(&part.timeline, &plan, &s.card, &open)
+    });
+    // The part that an estimate names, too.
+    let worst = placed.reduce(|worst, part| if part.badness() > worst.badness() { part } else { worst });
+    let fit = worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])?;
+    Ok(Outcome {
+        device: fit.reserved + context,
+        reserved: fit.reserved,
+        usable: fit.usable,
+        verdict: fit.verdict,
+        held: fit.preallocated.unwrap_or(fit.reserved) + context,
+        is_partial,
+    })
 }
 
 #[cfg(test)]

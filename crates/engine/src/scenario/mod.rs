@@ -11,7 +11,7 @@
 mod parts;
 mod stretches;
 
-pub(crate) use parts::{Part, parts};
+pub(crate) use parts::parts;
 pub use stretches::{Scenario, Stretch};
 
 use crate::parallel::Parallel;

@@ -10,7 +10,6 @@ use crate::model::block;
 use crate::timeline::{Event, Storage};
 use crate::{Category, EventKind, Fit, Mode, Model, Phase, Plan, Timeline, placement};
 use memfit_graph::{Binding, Bytes, Problem, order};
-use std::cmp::Reverse;
 
 /// A part of the process as a timeline, with all that is alive beside it.
 pub(crate) struct Part {
@@ -141,10 +140,8 @@ impl Model {
             (name, placement::place(&timeline, &plan, card, &open))
         });
         // Of parts that are equally bad the first, which is the step.
-        let worst = placed.reduce(|worst, part| {
-            let badness = |fit: &Fit| (Reverse(fit.verdict), fit.reserved);
-            if badness(&part.1) > badness(&worst.1) { part } else { worst }
-        });
+        let worst =
+            placed.reduce(|worst, part| if part.1.badness() > worst.1.badness() { part } else { worst });
         worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])
     }
 }
