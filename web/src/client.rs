@@ -49,9 +49,14 @@ impl Ask {
     }
 }
 
-/// Parts of a plan that the smaller module leaves out: Burn's profile, and several GPUs.
-const LARGER: [&str; 4] =
-    [r#""framework":"burn""#, r#""gpus":"#, r#""tensor_parallel":"#, r#""pipeline_stages":"#];
+/// Parts of a plan that the smaller module leaves out: the profiles beside PyTorch's, and several GPUs.
+const LARGER: [&str; 5] = [
+    r#""framework":"tensorflow""#,
+    r#""framework":"burn""#,
+    r#""gpus":"#,
+    r#""tensor_parallel":"#,
+    r#""pipeline_stages":"#,
+];
 
 /// Kinds of questions that are told apart elsewhere.
 pub(crate) const OPEN: u8 = 0;

@@ -3,7 +3,9 @@
 use crate::devices::{Card, Device, context};
 #[cfg(feature = "burn")]
 use crate::frameworks::burn;
-use crate::frameworks::{pytorch, tensorflow};
+use crate::frameworks::pytorch;
+#[cfg(feature = "tensorflow")]
+use crate::frameworks::tensorflow;
 use crate::parallel;
 use crate::parameters::Stored;
 use crate::prepared::{Prepared, options, prepare, prepare_for};
@@ -315,12 +317,13 @@ fn run(
         return Err(vec![problem]);
     }
     let mut step = match plan.framework {
+        Framework::Pytorch => pytorch::run(graph, structure, inferred, plan),
+        #[cfg(feature = "tensorflow")]
         Framework::Tensorflow => tensorflow::run(graph, structure, inferred, plan),
         #[cfg(feature = "burn")]
         Framework::Burn => burn::run(graph, inferred, plan),
-        #[cfg(not(feature = "burn"))]
-        Framework::Burn => Err(vec![Problem::new("framework", "this build is without Burn's profile")]),
-        Framework::Pytorch => pytorch::run(graph, structure, inferred, plan),
+        #[cfg(not(all(feature = "burn", feature = "tensorflow")))]
+        _ => Err(vec![Problem::new("framework", "this build is without the framework's profile")]),
     }?;
     step.timeline.is_partial = !step.unknown.is_empty();
     Ok(step)

@@ -3,4 +3,5 @@
 #[cfg(feature = "burn")]
 pub mod burn;
 pub mod pytorch;
+#[cfg(feature = "tensorflow")]
 pub mod tensorflow;
