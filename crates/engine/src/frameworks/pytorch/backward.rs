@@ -7,6 +7,7 @@
 
 use super::gradients::Gradient;
 use super::layouts::Layout;
+use super::reach::dependencies;
 use super::record::{Node, NodeInput, Way};
 use super::tape::{Edge, Tape, TensorRef};
 use crate::{Category, StorageId};
@@ -136,44 +137,6 @@ fn is_view(nodes: &[Node], input: &NodeInput) -> bool {
     made_by(input.edge).is_some_and(|node| node.function == "reshape" && node.way == Way::Reshape)
 }
 
-/// How many gradients each leaf waits for.
-fn dependencies(tape: &Tape, nodes: &[Node], roots: &[Edge], leaves: usize) -> Vec<u32> {
-    let mut remaining = vec![0; leaves];
-    reach(tape, nodes, roots, &mut |leaf| remaining[leaf as usize] += 1);
-    remaining
-}
-
-/// Which nodes lead to the roots, and each edge to a leaf on the way.
-fn reach(tape: &Tape, nodes: &[Node], roots: &[Edge], leaf: &mut dyn FnMut(u32)) -> Vec<bool> {
-    let mut reached = vec![false; nodes.len()];
-    let mut follow = |edge: Edge, reached: &mut Vec<bool>| match edge {
-        Edge::Node { node, .. } => reached[node.0 as usize] = true,
-        Edge::Leaf(to) => leaf(to),
-        Edge::None => {}
-    };
-    roots.iter().for_each(|root| follow(*root, &mut reached));
-    for id in (0..nodes.len()).rev() {
-        if reached[id] {
-            tape.inputs[nodes[id].inputs.range()].iter().for_each(|input| follow(input.edge, &mut reached));
-        }
-    }
-    reached
-}
-
-impl Tape {
-    /// Frees what nodes keep that do not lead to `roots`. A graph goes with the last tensor that it belongs to (the shared pointer
-    /// of `grad_fn`, c10/core/TensorImpl.h): distances whose nearest alone counts, the side of a straight-through estimator
-    /// that is detached.
-    pub(super) fn forget_unreached(&mut self, roots: &[Edge]) {
-        let reached = reach(self, &self.nodes, roots, &mut |_| {});
-        for (node, _) in self.nodes.iter_mut().zip(reached).filter(|(_, reached)| !reached) {
-            for at in std::mem::take(&mut node.saved).range() {
-                self.memory.release(self.saved[at]);
-            }
-        }
-    }
-}
-
 impl<M: Machine> Backward<'_, M> {
     fn tape(&mut self) -> &mut Tape {
         self.machine.tape()
@@ -191,35 +154,7 @@ impl<M: Machine> Backward<'_, M> {
         if let Some(segment) = node.segment {
             return self.evaluate_segment(node, segment, &incoming);
         }
-        let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
-        let as_fake_tensors = self.options.as_fake_tensors;
-        let tape = self.machine.tape();
-        for at in node.scratch.range() {
-            let bytes = tape.temporaries[at];
-            scratch.push(tape.memory.allocate(bytes, Category::Transient, node.function));
-        }
-        for at in node.workspace.range().filter(|_| !as_fake_tensors) {
-            let bytes = tape.temporaries[at];
-            scratch.push(tape.memory.allocate(bytes, Category::Workspace, node.function));
-        }
-        if WANT_CONTIGUOUS.contains(&node.function)
-            && !(as_fake_tensors && INSIDE_OF_KERNELS.contains(&node.function))
-            && !tape.layouts.is_plain(first.layout)
-        {
-            scratch.push(tape.new_storage(first.layout, first.dtype, Category::Transient, "contiguous"));
-        }
-        if as_fake_tensors && PUT_INTO_ZEROS.contains(&node.function) {
-            let zeros = tape.inputs[node.inputs.range().start].meta.layout;
-            scratch.push(tape.new_storage(zeros, first.dtype, Category::Transient, "zeros"));
-        }
-        if node.function.ends_with('_')
-            && tape.inputs[node.inputs.range()].iter().any(|i| is_view(self.nodes, i))
-        {
-            // The gradient of what the view belongs to, and a copy of the view's part for the function to read.
-            for label in ["new_empty_strided", "clone"] {
-                scratch.push(tape.new_storage(first.layout, first.dtype, Category::Transient, label));
-            }
-        }
+        let mut scratch = self.temporaries(node, &first);
         let mut gradients: SmallVec<[(NodeInput, Gradient); 3]> = SmallVec::new();
         for (i, at) in node.inputs.range().enumerate() {
             let input = self.tape().inputs[at];
@@ -246,6 +181,40 @@ impl<M: Machine> Backward<'_, M> {
         for (input, gradient) in gradients {
             self.deliver(input.edge, gradient);
         }
+    }
+
+    /// What a function holds while it makes its gradients, beside them; `first` is the first gradient that came in.
+    fn temporaries(&mut self, node: &Node, first: &Gradient) -> SmallVec<[StorageId; 2]> {
+        let mut scratch: SmallVec<[StorageId; 2]> = SmallVec::new();
+        let as_fake_tensors = self.options.as_fake_tensors;
+        let nodes = self.nodes;
+        let tape = self.machine.tape();
+        for at in node.scratch.range() {
+            let bytes = tape.temporaries[at];
+            scratch.push(tape.memory.allocate(bytes, Category::Transient, node.function));
+        }
+        for at in node.workspace.range().filter(|_| !as_fake_tensors) {
+            let bytes = tape.temporaries[at];
+            scratch.push(tape.memory.allocate(bytes, Category::Workspace, node.function));
+        }
+        if WANT_CONTIGUOUS.contains(&node.function)
+            && !(as_fake_tensors && INSIDE_OF_KERNELS.contains(&node.function))
+            && !tape.layouts.is_plain(first.layout)
+        {
+            scratch.push(tape.new_storage(first.layout, first.dtype, Category::Transient, "contiguous"));
+        }
+        if as_fake_tensors && PUT_INTO_ZEROS.contains(&node.function) {
+            let zeros = tape.inputs[node.inputs.range().start].meta.layout;
+            scratch.push(tape.new_storage(zeros, first.dtype, Category::Transient, "zeros"));
+        }
+        if node.function.ends_with('_') && tape.inputs[node.inputs.range()].iter().any(|i| is_view(nodes, i))
+        {
+            // The gradient of what the view belongs to, and a copy of the view's part for the function to read.
+            for label in ["new_empty_strided", "clone"] {
+                scratch.push(tape.new_storage(first.layout, first.dtype, Category::Transient, label));
+            }
+        }
+        scratch
     }
 
     /// A checkpointed segment: its inputs' gradients come from running it again.

@@ -18,6 +18,7 @@ pub(crate) mod loss;
 mod memory;
 mod miopen;
 mod names;
+mod reach;
 mod record;
 mod setup;
 mod strides;
