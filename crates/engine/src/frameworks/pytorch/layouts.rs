@@ -155,6 +155,12 @@ impl Layouts {
         self.entry(layout).is_row_major || strides::is_contiguous(self.shape(layout), self.strides(layout))
     }
 
+    /// Whether an image's channels lie innermost, with or without gaps.
+    pub(super) fn is_channels_last(&self, layout: Layout) -> bool {
+        !self.entry(layout).is_row_major
+            && strides::is_channels_last(self.shape(layout), self.strides(layout))
+    }
+
     /// Whether the elements fill their storage, in any order of axes.
     pub(super) fn is_dense(&self, layout: Layout) -> bool {
         self.entry(layout).is_row_major || strides::is_dense(self.shape(layout), self.strides(layout))

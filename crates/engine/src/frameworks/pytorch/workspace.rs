@@ -23,8 +23,8 @@ use super::record::Node;
 use super::strides::Dims;
 use super::tape::{Meta, Tape, TensorRef};
 use super::{cublas, heuristics, miopen};
-use crate::Plan;
 use crate::devices::Generation;
+use crate::{Category, Plan};
 use memfit_graph::{Bytes, DType, elements};
 use std::collections::HashSet;
 
@@ -269,8 +269,21 @@ impl Tape {
         }
     }
 
-    /// What the kernel of one product of a convolution holds while it runs; its result has been allocated.
+    /// What one product of a convolution holds while it runs; its result has been allocated. An input that is part of another
+    /// tensor, or whose axes are in another order, is read from a copy (aten/src/ATen/native/cudnn/ConvShared.cpp,
+    /// `cudnn_convolution_forward`, `cudnn_convolution_backward_weight`).
     fn convolve(&mut self, pass: Pass, operands: [Meta; 3]) {
+        let [x, ..] = operands;
+        let copies = self.kernels.is_some() && pass != Pass::Input && !self.layouts.is_plain(x.layout);
+        let copy = copies.then(|| self.new_storage(x.layout, x.dtype, Category::Transient, "contiguous"));
+        self.run_kernel(pass, operands);
+        if let Some(copy) = copy {
+            self.memory.release(copy);
+        }
+    }
+
+    /// The search for a kernel's plan, and its scratch memory.
+    fn run_kernel(&mut self, pass: Pass, operands: [Meta; 3]) {
         let layouts: &Layouts = &self.layouts;
         let [shape_x, shape_w, shape_y] = operands.map(|meta| layouts.shape(meta.layout));
         let shapes = [shape_x, shape_w, shape_y];
@@ -285,7 +298,7 @@ impl Tape {
         }
         let is_new = || (pass, shape_x.into(), shape_w.into(), shape_y.into());
         let searches = kernels.searches() && kernels.met.insert(is_new());
-        let is_channels_last = kernels.channels_last || !layouts.is_contiguous(x.layout);
+        let is_channels_last = kernels.channels_last || layouts.is_channels_last(x.layout);
         let scratch = kernels.scratch(&sizes, pass, x.dtype, is_channels_last).saturating_mul(element);
         if searches {
             let trial = kernels.trial(&sizes, shapes, is_channels_last);
@@ -336,6 +349,21 @@ mod tests {
         }
         // Float32 has tensor cores from Ampere on.
         assert!(workspace(64, 64, [64, 3, 3], DType::Float32, (7, 5)).is_empty());
+    }
+
+    #[test]
+    fn half_of_a_map_is_copied_where_a_kernel_reads_it() {
+        let mut tape = Tape::new(None, true);
+        tape.kernels = Some(Kernels::of(&Plan { cudnn_benchmark: true, ..Plan::default() }));
+        let whole = tape.layouts.contiguous(&[2, 128, 56, 56]);
+        let [x, w, y] = [[2, 64, 56, 56], [64, 64, 1, 1], [2, 64, 56, 56]]
+            .map(|shape| meta(&mut tape, &shape, DType::Float32));
+        let half = Meta { layout: tape.layouts.joined(x.layout, whole), ..x };
+        for pass in [Pass::Forward, Pass::Input, Pass::Filter] {
+            tape.convolve(pass, [half, w, y]);
+        }
+        let copies = tape.memory.into_timeline().storages;
+        assert_eq!(copies.iter().map(|s| s.bytes.0).collect::<Vec<_>>(), [4 * 2 * 64 * 56 * 56; 2]);
     }
 
     #[test]
