@@ -261,16 +261,16 @@ impl Model {
         };
         let plan = Plan { accumulate: shared.micro_batches(plan.accumulate), ..plan.clone() };
         let mut step = run(graph, structure, &inferred, &plan)?;
-        let (mut whole, mut is_split) = (None, true);
+        let (mut whole, mut of_layers) = (None, Vec::new());
         if shared.tensor > 1 {
             let split = parallel::Split::over(graph, &inferred, shared.tensor);
-            is_split = split.is_split;
+            of_layers = split.said;
             let structure = Structure::new(&split.graph, Some(&split.inferred));
             let part = run(&split.graph, &structure, &split.inferred, &plan)?;
             whole = Some(std::mem::replace(&mut step, part).stored);
         }
         let ties = parallel::ties(graph, structure);
-        let applied = shared.apply(&mut step.timeline, &ties, &plan, is_split);
+        let applied = shared.apply(&mut step.timeline, &ties, &plan, of_layers);
         let (here, said) = applied.map_err(|problem| vec![problem])?;
         if let Some(here) = here {
             let all = step.stored.clone();

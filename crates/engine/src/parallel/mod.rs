@@ -9,6 +9,7 @@ mod deepspeed;
 mod fsdp;
 mod pipeline;
 mod tensor;
+mod vocabulary;
 
 pub use deepspeed::DeepSpeed;
 pub(crate) use pipeline::{Tie, ties};
@@ -99,25 +100,14 @@ impl Parallel {
         timeline: &mut Timeline,
         ties: &[Tie],
         plan: &Plan,
-        is_split: bool,
+        of_layers: Vec<String>,
     ) -> Result<(Option<Vec<bool>>, Vec<String>), Problem> {
         let mut here = None;
         let mut said = vec![format!(
             "{} GPUs, and this is one of them; NCCL's own buffers are not in the numbers",
             self.gpus
         )];
-        if self.tensor > 1 && !is_split {
-            said.push(format!(
-                "no layer was split over {} GPUs: none has a known rule and a size that divides by it, so each GPU has all",
-                self.tensor
-            ));
-        } else if self.tensor > 1 {
-            said.push(format!(
-                "layers are split over {} GPUs: products by columns, then by rows, as Megatron-LM does; what stands between \
-                 them, norms and the logits are whole",
-                self.tensor
-            ));
-        }
+        said.extend(of_layers);
         if self.pipeline > 1 {
             let micro_batches = self.micro_batches(plan.accumulate);
             let block = block(plan.framework);

@@ -7,8 +7,14 @@
 //! through the graph. An operator that needs the whole of a split tensor makes its producer gather it: from then on that tensor
 //! is whole, weights stay split. So it works for any network, and for a transformer gives the split of the paper.
 //!
+//! Where there are fewer heads of keys and values than GPUs, each has the one head that its queries ask for: what the weights' parts
+//! give is gathered, and the head cut out of it (Megatron-LM's `megatron/core/transformer/attention.py`, `num_query_groups` less than the
+//! group's size). Heads are not split inside. A shape is known whole wherever it is asked for.
+//!
 //! What comes out is the same graph with the sizes that one GPU has; everything else follows from that.
 
+use super::vocabulary::Vocabulary;
+use crate::frameworks::pytorch::is_keras;
 use memfit_graph::ops::{
     conv::Conv, gather::Gather, gemm::Gemm, layer_norm::LayerNormalization, linear::Linear, softmax::Softmax,
     transpose::Transpose,
@@ -32,7 +38,7 @@ const PER_CHANNEL: &[&str] = &[
 ];
 
 /// Operators that give the same values another shape.
-const RESHAPES: &[&str] = &["Flatten", "Reshape", "Squeeze", "Unsqueeze"];
+pub(super) const RESHAPES: &[&str] = &["Flatten", "Reshape", "Squeeze", "Unsqueeze"];
 
 /// Passes over the graph; each makes at least one more tensor whole. What is left then is made whole at once.
 const MOST_PASSES: usize = 64;
@@ -41,8 +47,8 @@ const MOST_PASSES: usize = 64;
 pub(crate) struct Split {
     pub(crate) graph: Graph,
     pub(crate) inferred: Inferred,
-    /// Whether a GPU has less of any weight than there is.
-    pub(crate) is_split: bool,
+    /// What was assumed, in words.
+    pub(crate) said: Vec<String>,
 }
 
 impl Split {
@@ -65,25 +71,29 @@ impl Split {
         let mut is_split = false;
         for (i, axis) in found.axis.iter().enumerate() {
             let Some(axis) = *axis else { continue };
-            divide(&mut inferred.types[i], axis, u64::from(ways));
+            let part = |n| found.part(n).unwrap_or(n);
+            resize(&mut inferred.types[i], axis, part);
+            if let Some(copies) = found.copies[i] {
+                resize(&mut inferred.types[i], axis + 1, |n| n / copies);
+            }
             if graph.tensors[i].role != Role::Intermediate {
                 is_split = true;
-                divide(&mut graph.tensors[i].declared, axis, u64::from(ways));
+                resize(&mut graph.tensors[i].declared, axis, part);
                 // Elements that were folded are those of the whole.
                 inferred.values[i] = None;
                 graph.tensors[i].value = None;
             }
         }
-        Split { graph, inferred, is_split }
+        Split { graph, inferred, said: found.said(is_split) }
     }
 }
 
-fn divide(ty: &mut Type, axis: usize, ways: u64) {
+fn resize(ty: &mut Type, axis: usize, to: impl Fn(u64) -> u64) {
     if let Type::Tensor(tensor) = ty
         && let Some(dim) = tensor.shape.as_mut().and_then(|shape| shape.dims_mut().get_mut(axis))
         && let Some(n) = dim.known()
     {
-        *dim = Dim::Known(n / ways);
+        *dim = Dim::Known(to(n));
     }
 }
 
@@ -107,6 +117,12 @@ struct Axes<'a> {
     whole: Vec<bool>,
     /// Those that this pass found to be needed so.
     needed: Vec<TensorId>,
+    /// Heads that are cut out of what is whole, by the tensor that has them: their axis.
+    cut: Vec<Option<usize>>,
+    /// Of heads that are repeated for their queries, behind the axis of the heads: in how many parts.
+    copies: Vec<Option<u64>>,
+    /// Those that are padded.
+    vocabularies: Vec<Vocabulary>,
 }
 
 impl<'a> Axes<'a> {
@@ -115,7 +131,53 @@ impl<'a> Axes<'a> {
         for id in &graph.outputs {
             whole[id.index()] = true;
         }
-        Axes { graph, inferred, ways, axis: vec![None; graph.tensors.len()], whole, needed: Vec::new() }
+        let none = vec![None; graph.tensors.len()];
+        let (axis, cut, copies) = (none.clone(), none, vec![None; graph.tensors.len()]);
+        let vocabularies = Vocabulary::all(graph, inferred, ways);
+        Axes { graph, inferred, ways, axis, whole, needed: Vec::new(), cut, copies, vocabularies }
+    }
+
+    /// One GPU's part of so many values.
+    fn part(&self, n: u64) -> Option<u64> {
+        match n {
+            _ if n > 0 && n.is_multiple_of(self.ways) => Some(n / self.ways),
+            // One of fewer heads than GPUs.
+            _ if self.is_shared(n) => Some(1),
+            _ => self.vocabularies.iter().find(|v| v.words == n).map(|v| v.rows),
+        }
+    }
+
+    /// What to say of a split that is found.
+    fn said(&self, is_split: bool) -> Vec<String> {
+        let ways = self.ways;
+        let mut said = vec![if is_split {
+            format!(
+                "layers are split over {ways} GPUs: products by columns, then by rows, as Megatron-LM does; what stands between \
+                 them, norms and the logits are whole"
+            )
+        } else if is_keras(self.graph) {
+            "Keras splits layers over devices under JAX alone (`keras.distribution.ModelParallel`), so each GPU has all".into()
+        } else {
+            format!(
+                "no layer was split over {ways} GPUs: none has a known rule and a size that divides by it, so each GPU has all"
+            )
+        }];
+        if !is_split {
+            return said;
+        }
+        said.extend(self.vocabularies.iter().map(|vocabulary| vocabulary.said(ways)));
+        let attention = self.graph.nodes.iter().filter(|node| node.op.name() == "ScaledDotProductAttention");
+        let heads = attention.filter_map(|node| self.dim(self.input(node, 0)?, 1));
+        let mut heads: Vec<u64> = heads.filter(|n| !n.is_multiple_of(ways)).collect();
+        heads.sort_unstable();
+        heads.dedup();
+        said.extend(heads.iter().map(|n| {
+            format!(
+                "{n} heads of attention do not go over {ways} GPUs, and a head is not split: each GPU runs all of them. \
+                 Megatron-LM refuses that: heads are to be a multiple of the GPUs"
+            )
+        }));
+        said
     }
 
     /// Follows the split through the graph once.
@@ -165,9 +227,24 @@ impl<'a> Axes<'a> {
         self.dim(id, axis).is_some_and(|n| n > 0 && n.is_multiple_of(self.ways))
     }
 
+    /// Whether there are fewer heads than GPUs, and the same number of GPUs for each.
+    fn is_shared(&self, n: u64) -> bool {
+        n > 1 && n < self.ways && self.ways.is_multiple_of(n)
+    }
+
+    fn shares(&self, id: TensorId, axis: usize) -> bool {
+        self.dim(id, axis).is_some_and(|n| self.is_shared(n))
+    }
+
+    /// Whether so many values of a weight are padded.
+    fn pads(&self, id: TensorId, axis: usize) -> bool {
+        self.dim(id, axis).is_some_and(|n| self.vocabularies.iter().any(|v| v.words == n))
+    }
+
     /// Splits a weight along an axis, unless it is split along another.
     fn split_weight(&mut self, id: TensorId, axis: usize) -> bool {
-        let agrees = self.of(id).is_none_or(|known| known == axis) && self.divides(id, axis);
+        let has_parts = self.divides(id, axis) || self.pads(id, axis);
+        let agrees = self.of(id).is_none_or(|known| known == axis) && has_parts;
         if agrees && self.is_weight(id) {
             self.axis[id.index()] = Some(axis);
         }
@@ -183,7 +260,7 @@ impl<'a> Axes<'a> {
             if rank(self, id) != first {
                 continue;
             }
-            if self.whole[id.index()] || !self.divides(*id, axis) {
+            if self.whole[id.index()] || !(self.divides(*id, axis) || self.shares(*id, axis)) {
                 self.need(node);
             } else {
                 self.axis[id.index()] = Some(axis);
@@ -202,6 +279,10 @@ impl<'a> Axes<'a> {
         if node.op.name() == "Shape" {
             return Output::Whole;
         }
+        let cut = |axes: &Self| node.outputs.first().copied().flatten().and_then(|id| axes.cut[id.index()]);
+        if let Some(axis) = cut(self) {
+            return Output::Split(axis);
+        }
         let inputs = node.inputs.iter().flatten();
         let split = inputs.filter(|id| !self.is_weight(**id)).find_map(|id| Some((*id, self.of(*id)?)));
         match split {
@@ -209,7 +290,16 @@ impl<'a> Axes<'a> {
                 self.embed(node);
                 Output::Whole
             }
-            Some((input, axis)) => self.follow(node, input, axis).map_or(Output::NeedsWhole, Output::Split),
+            Some((input, axis)) => {
+                if let Some(axis) = self.follow(node, input, axis) {
+                    return Output::Split(axis);
+                }
+                // What is cut out of the whole is split in this pass already: those who read it see it beside their queries.
+                cut(self).map_or(Output::NeedsWhole, |axis| {
+                    self.need(node);
+                    Output::Split(axis)
+                })
+            }
         }
     }
 
@@ -223,7 +313,13 @@ impl<'a> Axes<'a> {
         let positive =
             |at: i64| usize::try_from(if at < 0 { at + i64::try_from(rank).ok()? } else { at }).ok();
         match name {
-            _ if POINTWISE.contains(&name) => self.pointwise(node, output),
+            _ if POINTWISE.contains(&name) => self.pointwise(node, output).inspect(|at| {
+                let copies =
+                    self.dim(output, *at).filter(|_| self.shares(output, *at)).map(|n| self.ways / n);
+                let is_repeated =
+                    copies.is_some_and(|n| self.dim(output, at + 1).is_some_and(|d| d.is_multiple_of(n)));
+                self.copies[output.index()] = copies.filter(|_| name == "Expand" && is_repeated);
+            }),
             _ if RESHAPES.contains(&name) => self.reshape(input, axis, output),
             _ if PER_CHANNEL.contains(&name) => {
                 let channels = self.dim(input, 1);
@@ -242,7 +338,10 @@ impl<'a> Axes<'a> {
             }
             // Parts of a fused projection: each GPU has a part of every part.
             "Split" => node.outputs.iter().flatten().all(|id| self.divides(*id, axis)).then_some(axis),
-            "Slice" => (keeps_rank && self.divides(output, axis)).then_some(axis),
+            "Slice" => {
+                let has_parts = self.divides(output, axis) || self.shares(output, axis);
+                (keeps_rank && has_parts).then_some(axis)
+            }
             "Gather" => {
                 let at = positive(node.op.downcast::<Gather>()?.axis)?;
                 let indices = self.shape(self.input(node, 1)?)?.rank();
@@ -252,10 +351,12 @@ impl<'a> Axes<'a> {
             "Concat" => node.inputs.iter().flatten().all(|id| self.of(*id) == Some(axis)).then_some(axis),
             "MatMul" => {
                 let both = node.inputs.iter().flatten().all(|id| self.of(*id) == Some(axis));
-                (both && axis + 2 < rank && keeps_rank).then_some(axis)
+                (both && axis + 2 < rank && keeps_rank && self.divides(input, axis)).then_some(axis)
             }
             "ScaledDotProductAttention" => {
                 let operands = (0..3).all(|i| self.input(node, i).is_some_and(|id| self.of(id) == Some(1)));
+                // A head of queries is on one GPU.
+                let operands = operands && self.divides(input, 1);
                 let broadcasts = self.input(node, 3).is_none_or(|mask| {
                     let rank = self.shape(mask).map_or(0, Shape::rank);
                     rank < 3 || self.of(mask) == Some(1) || self.dim(mask, rank - 3) == Some(1)
@@ -308,7 +409,8 @@ impl<'a> Axes<'a> {
             self.split_weight(bias, 0);
         }
         // Where its output has to be whole it is gathered; the weight stays split.
-        let gathers = node.outputs.iter().flatten().any(|id| self.whole[id.index()]);
+        let gathers = |id: &TensorId| self.whole[id.index()] || self.pads(*id, features);
+        let gathers = node.outputs.iter().flatten().any(gathers);
         Some(if gathers { Output::Whole } else { Output::Split(features) })
     }
 
@@ -351,8 +453,8 @@ impl<'a> Axes<'a> {
     }
 
     /// The axis before which there are as many values as before; where it is one of parts that a fused projection makes
-    /// (queries, keys, values), the next: the columns of its weight can be in any order.
-    fn reshape(&self, input: TensorId, axis: usize, output: TensorId) -> Option<usize> {
+    /// (queries, keys, values), the next: the columns of its weight can be in any order. The innermost of several is a head's own.
+    fn reshape(&mut self, input: TensorId, axis: usize, output: TensorId) -> Option<usize> {
         let values = |id: TensorId, axes: std::ops::Range<usize>| {
             let dims = self.shape(id)?.dims().get(axes)?;
             dims.iter().try_fold(1_u64, |n, d| n.checked_mul(d.known()?))
@@ -364,6 +466,13 @@ impl<'a> Axes<'a> {
             .find(|k| values(output, 0..*k) == Some(before) && self.dim(output, *k) != Some(1))?;
         let inside = |k: &usize| values(output, first..*k + 1).is_some_and(|n| whole.is_multiple_of(n));
         let merges = self.dim(output, first)?.is_multiple_of(whole).then_some(first);
-        (first..rank).take_while(inside).find(|k| self.divides(output, *k)).or(merges)
+        let parts = (first..rank).take_while(inside).count();
+        let heads = first..first + if parts > 1 { parts - 1 } else { parts };
+        let found = heads.clone().find(|k| self.divides(output, *k)).or(merges);
+        let last = heads.last().filter(|k| parts > 1 && self.shares(output, *k));
+        if found.is_none() && last.is_some() {
+            self.cut[output.index()] = last;
+        }
+        found
     }
 }
