@@ -8,8 +8,8 @@
 use super::{Builder, Effect, Place, SavedStorage, Stage, Wire};
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
-use memfit_graph::kernels::Made;
-use memfit_graph::{Bytes, order};
+use memfit_graph::kernels::Kernel;
+use memfit_graph::{Bytes, DType};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,123 +19,192 @@ pub(super) struct Played {
     pub(super) saved: Vec<SavedStorage>,
 }
 
+/// A step that can be played in any order of its kernels.
+pub(super) struct Play<'a> {
+    builder: &'a Builder<'a>,
+    /// Wires that are held to the end.
+    kept: &'a [Wire],
+    /// By kernel, the number of its first wire.
+    first: Vec<u32>,
+    /// By wire.
+    made: Vec<Output>,
+}
+
+/// What an output is in any order.
+#[derive(Clone, Copy)]
+struct Output {
+    dtype: DType,
+    elements: u64,
+    category: Category,
+}
+
+/// No storage.
+const NONE: u32 = u32::MAX;
+
+impl<'a> Play<'a> {
+    pub(super) fn new(
+        builder: &'a Builder<'a>,
+        kept: &'a [Wire],
+        gradients: &BTreeMap<u32, Wire>,
+    ) -> Play<'a> {
+        let kernels = &builder.flow.kernels;
+        let (mut first, mut made) = (Vec::with_capacity(kernels.len()), Vec::new());
+        for kernel in kernels {
+            first.push(u32::try_from(made.len()).unwrap_or(NONE));
+            let category = match kernel.stage {
+                Stage::Forward => Category::Activation,
+                Stage::Backward => Category::ActivationGradient,
+                Stage::Update => Category::Transient,
+            };
+            let outputs = kernel.outputs.iter();
+            made.extend(outputs.map(|o| Output { dtype: o.dtype, elements: o.elements(), category }));
+        }
+        let mut play = Play { builder, kept, first, made };
+        for wire in gradients.values() {
+            let wire = play.number(*wire);
+            play.made[wire].category = Category::Gradient;
+        }
+        play
+    }
+
+    fn number(&self, wire: Wire) -> usize {
+        (self.first[wire.kernel as usize] + wire.output) as usize
+    }
+
+    /// Plays an order. A wire of `holds` is held until this many kernels have run.
+    pub(super) fn whole(&self, order: &[u32], holds: &[(Wire, usize)]) -> Played {
+        let mut memory = Memory { records: true, ..Memory::default() };
+        memory.timeline.layers = self.builder.layers.clone();
+        self.run(&mut memory, order, holds);
+        Played { timeline: memory.timeline, saved: memory.saved.into_values().collect() }
+    }
+
+    /// The most that is alive at once in an order.
+    pub(super) fn highest(&self, order: &[u32]) -> u64 {
+        let mut memory = Memory::default();
+        self.run(&mut memory, order, &[]);
+        memory.most.0
+    }
+
+    fn run(&self, memory: &mut Memory, order: &[u32], holds: &[(Wire, usize)]) {
+        let Play { builder, .. } = self;
+        let flow = &builder.flow;
+        let resident = |memory: &mut Memory, bytes, of: &super::Resident| {
+            memory.layer = of.layer;
+            memory.allocate(bytes, of.category, &of.name)
+        };
+        let mut variables: Vec<StorageId> = Vec::new();
+        for (variable, of) in flow.variables.iter().zip(&builder.residents) {
+            let bytes = variable.dtype.size_of(memfit_graph::elements(&variable.shape));
+            variables.push(resident(memory, bytes, of));
+        }
+        let mut feeds: Vec<Option<StorageId>> = vec![None; builder.feeds.len()];
+        for kernel in &flow.kernels {
+            if let (Effect::Feed(feed), Some(made)) = (kernel.effect, kernel.outputs.first()) {
+                let of = &builder.feeds[feed as usize];
+                feeds[feed as usize] = Some(resident(memory, made.dtype.size_of(made.elements()), of));
+            }
+        }
+        let mut uses = vec![0_u32; self.made.len()];
+        let read = order.iter().flat_map(|at| &flow.kernels[*at as usize].inputs);
+        let held = holds.iter().map(|(wire, _)| wire);
+        read.chain(self.kept).chain(held).for_each(|wire| uses[self.number(*wire)] += 1);
+        let mut until: BTreeMap<usize, Vec<Wire>> = BTreeMap::new();
+        holds.iter().for_each(|(wire, end)| until.entry(*end).or_default().push(*wire));
+        // By wire.
+        let mut storages = vec![NONE; self.made.len()];
+        let of = |storages: &[u32], wire: Wire| {
+            Some(storages[self.number(wire)]).filter(|id| *id != NONE).map(StorageId)
+        };
+        let mut inputs: Vec<Option<StorageId>> = Vec::new();
+        for (done, at) in order.iter().enumerate() {
+            for storage in until.remove(&done).into_iter().flatten().filter_map(|wire| of(&storages, wire)) {
+                memory.release(storage);
+            }
+            let kernel = &flow.kernels[*at as usize];
+            memory.layer = kernel.layer;
+            memory.phase = match kernel.stage {
+                Stage::Forward => Phase::Forward,
+                Stage::Backward => Phase::Backward,
+                Stage::Update => Phase::OptimizerStep,
+            };
+            inputs.clear();
+            inputs.extend(kernel.inputs.iter().map(|wire| of(&storages, *wire)));
+            memory.note_reads(kernel.name, kernel.stage, &inputs);
+            for (wire, made) in (self.first[*at as usize] as usize..).zip(&kernel.outputs) {
+                let Output { elements, category, .. } = self.made[wire];
+                let reused = || {
+                    let same = |(from, storage): (&Wire, &Option<StorageId>)| {
+                        let from = self.made[self.number(*from)];
+                        let storage = (*storage)?;
+                        let fits = from.dtype == made.dtype && from.elements == elements;
+                        (fits && memory.references[storage.0 as usize] == 1).then_some(storage)
+                    };
+                    kernel.inputs.iter().zip(&inputs).find_map(same)
+                };
+                let storage = match (made.place, kernel.effect) {
+                    (Place::Host, _) => continue,
+                    (Place::Alias, Effect::Read(variable)) => Some(variables[variable as usize]),
+                    (Place::Alias, Effect::Feed(feed)) => feeds[feed as usize],
+                    (Place::Alias, _) => inputs.first().copied().flatten(),
+                    (Place::Reuse, _) if !builder.plan.eager => reused(),
+                    (Place::Reuse | Place::New, _) => None,
+                };
+                let fresh = storage.is_none();
+                if fresh && made.place == Place::Alias {
+                    continue;
+                }
+                let bytes = || made.dtype.size_of(elements);
+                let storage = storage.unwrap_or_else(|| memory.allocate(bytes(), category, kernel.name));
+                memory.references[storage.0 as usize] += uses[wire];
+                storages[wire] = storage.0;
+                if fresh {
+                    // Held by the kernel while it runs.
+                    memory.release(storage);
+                }
+            }
+            memory.write(kernel, &inputs, &mut variables, builder);
+            inputs.iter().flatten().for_each(|storage| memory.release(*storage));
+        }
+    }
+}
+
 #[derive(Default)]
 struct Memory {
+    /// Whether the step is written down, or only what is alive is counted.
+    records: bool,
     timeline: Timeline,
-    references: Vec<u32>,
     labels: BTreeMap<Arc<str>, u32>,
     phase: Phase,
     layer: u32,
     /// By storage, whether forward made it and a gradient kernel read it: its layer and those kernels' names.
     saved: BTreeMap<StorageId, SavedStorage>,
     forward: Vec<bool>,
-}
-
-/// Plays a schedule. `kept` is held to the end, a wire of `holds` until this many kernels have run.
-pub(super) fn play(
-    builder: &Builder<'_>,
-    order: &[u32],
-    kept: &[Wire],
-    holds: &[(Wire, usize)],
-    gradients: &BTreeMap<u32, Wire>,
-) -> Played {
-    let flow = &builder.flow;
-    let mut memory = Memory::default();
-    memory.timeline.layers = builder.layers.clone();
-    let resident = |memory: &mut Memory, made: &Made, of: &super::Resident| {
-        memory.layer = of.layer;
-        memory.allocate(made.dtype.size_of(made.elements()), of.category, &of.name)
-    };
-    let mut variables: Vec<StorageId> = Vec::new();
-    for (variable, of) in flow.variables.iter().zip(&builder.residents) {
-        let made = Made { shape: variable.shape.clone(), dtype: variable.dtype, place: Place::New };
-        variables.push(resident(&mut memory, &made, of));
-    }
-    let mut feeds: Vec<Option<StorageId>> = vec![None; builder.feeds.len()];
-    for kernel in &flow.kernels {
-        if let (Effect::Feed(feed), Some(made)) = (kernel.effect, kernel.outputs.first()) {
-            let of = &builder.feeds[feed as usize];
-            feeds[feed as usize] = Some(resident(&mut memory, made, of));
-        }
-    }
-    let mut uses: BTreeMap<Wire, u32> = BTreeMap::new();
-    for at in order {
-        flow.kernels[*at as usize].inputs.iter().for_each(|wire| *uses.entry(*wire).or_default() += 1);
-    }
-    let mut until: BTreeMap<u32, Vec<Wire>> = BTreeMap::new();
-    let number = |kernels: usize| u32::try_from(kernels).unwrap_or(u32::MAX);
-    holds.iter().for_each(|(wire, end)| until.entry(number(*end)).or_default().push(*wire));
-    let held = holds.iter().map(|(wire, _)| wire);
-    kept.iter().chain(held).for_each(|wire| *uses.entry(*wire).or_default() += 1);
-    let of_parameters = order::map(gradients.iter().map(|(variable, wire)| (*wire, *variable)));
-    let mut storages: BTreeMap<Wire, u32> = BTreeMap::new();
-    for (done, at) in (0..).zip(order) {
-        for storage in until.remove(&done).into_iter().flatten().filter_map(|wire| storages.get(&wire)) {
-            memory.release(StorageId(*storage));
-        }
-        let kernel = &flow.kernels[*at as usize];
-        memory.layer = kernel.layer;
-        memory.phase = match kernel.stage {
-            Stage::Forward => Phase::Forward,
-            Stage::Backward => Phase::Backward,
-            Stage::Update => Phase::OptimizerStep,
-        };
-        let inputs: Vec<Option<StorageId>> =
-            kernel.inputs.iter().map(|wire| storages.get(wire).copied().map(StorageId)).collect();
-        memory.note_reads(kernel.name, kernel.stage, &inputs);
-        for (output, made) in (0..).zip(&kernel.outputs) {
-            let wire = Wire { kernel: *at, output };
-            let reused = || {
-                let same = |(wire, storage): (&Wire, &Option<StorageId>)| {
-                    let from = flow.made(*wire);
-                    let storage = (*storage)?;
-                    let fits = from.dtype == made.dtype && from.elements() == made.elements();
-                    (fits && memory.references[storage.0 as usize] == 1).then_some(storage)
-                };
-                kernel.inputs.iter().zip(&inputs).find_map(same)
-            };
-            let storage = match (made.place, kernel.effect) {
-                (Place::Host, _) => continue,
-                (Place::Alias, Effect::Read(variable)) => Some(variables[variable as usize]),
-                (Place::Alias, Effect::Feed(feed)) => feeds[feed as usize],
-                (Place::Alias, _) => inputs.first().copied().flatten(),
-                (Place::Reuse, _) if !builder.plan.eager => reused(),
-                (Place::Reuse | Place::New, _) => None,
-            };
-            let fresh = storage.is_none();
-            if fresh && made.place == Place::Alias {
-                continue;
-            }
-            let storage = storage.unwrap_or_else(|| {
-                let category = match (of_parameters.get(&wire), kernel.stage) {
-                    (Some(_), _) => Category::Gradient,
-                    (None, Stage::Forward) => Category::Activation,
-                    (None, Stage::Backward) => Category::ActivationGradient,
-                    (None, Stage::Update) => Category::Transient,
-                };
-                memory.allocate(made.dtype.size_of(made.elements()), category, &kernel.name.into())
-            });
-            let readers = uses.get(&wire).copied().unwrap_or(0);
-            memory.references[storage.0 as usize] += readers;
-            storages.insert(wire, storage.0);
-            if fresh {
-                // Held by the kernel while it runs.
-                memory.release(storage);
-            }
-        }
-        memory.write(kernel, &inputs, &mut variables, builder);
-        inputs.into_iter().flatten().for_each(|storage| memory.release(storage));
-    }
-    Played { timeline: memory.timeline, saved: memory.saved.into_values().collect() }
+    /// By storage.
+    references: Vec<u32>,
+    bytes: Vec<Bytes>,
+    live: Bytes,
+    most: Bytes,
 }
 
 impl Memory {
-    fn allocate(&mut self, bytes: Bytes, category: Category, name: &Arc<str>) -> StorageId {
-        let label = *self.labels.entry(name.clone()).or_insert_with(|| self.timeline.label(name.clone()));
-        let id = self.timeline.add(Storage { bytes, category, layer: self.layer, label });
+    fn allocate(&mut self, bytes: Bytes, category: Category, name: &str) -> StorageId {
+        let id = StorageId(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
+        self.bytes.push(bytes);
         self.references.push(1);
-        self.forward.push(self.phase == Phase::Forward);
-        self.event(EventKind::Allocate, id);
+        self.live += bytes;
+        self.most = self.most.max(self.live);
+        if self.records {
+            let label = self.labels.get(name).copied().unwrap_or_else(|| {
+                let name: Arc<str> = name.into();
+                let label = self.timeline.label(name.clone());
+                self.labels.insert(name, label);
+                label
+            });
+            self.timeline.add(Storage { bytes, category, layer: self.layer, label });
+            self.forward.push(self.phase == Phase::Forward);
+            self.event(EventKind::Allocate, id);
+        }
         id
     }
 
@@ -144,17 +213,20 @@ impl Memory {
         debug_assert!(*references > 0, "released once too often");
         *references = references.saturating_sub(1);
         if *references == 0 {
+            self.live -= self.bytes[id.0 as usize];
             self.event(EventKind::Free, id);
         }
     }
 
     fn event(&mut self, kind: EventKind, storage: StorageId) {
-        self.timeline.events.push(Event { kind, storage, phase: self.phase, layer: self.layer });
+        if self.records {
+            self.timeline.events.push(Event { kind, storage, phase: self.phase, layer: self.layer });
+        }
     }
 
     /// Notes which of forward's storages a gradient kernel reads.
     fn note_reads(&mut self, name: &'static str, stage: Stage, inputs: &[Option<StorageId>]) {
-        if stage != Stage::Backward {
+        if stage != Stage::Backward || !self.records {
             return;
         }
         for storage in inputs.iter().flatten().filter(|s| self.forward[s.0 as usize]) {
@@ -171,7 +243,7 @@ impl Memory {
     /// What a kernel does to a variable.
     fn write(
         &mut self,
-        kernel: &memfit_graph::kernels::Kernel,
+        kernel: &Kernel,
         inputs: &[Option<StorageId>],
         variables: &mut [StorageId],
         builder: &Builder<'_>,
@@ -192,9 +264,8 @@ impl Memory {
                 storage
             }
             None => {
-                let storage = self.timeline.storages[old.0 as usize];
                 let of = &builder.residents[variable as usize];
-                self.allocate(storage.bytes, of.category, &of.name)
+                self.allocate(self.bytes[old.0 as usize], of.category, &of.name)
             }
         };
         variables[variable as usize] = new;

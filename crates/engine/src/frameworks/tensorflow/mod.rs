@@ -25,12 +25,12 @@ mod turns;
 mod update;
 mod xla;
 
-use self::memory::Played;
+use self::memory::Play;
 use self::names::Names;
 use self::schedule::Schedule;
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
 use crate::sizes::{self, Sizes};
-use crate::{Category, Mode, Plan, Structure, replay};
+use crate::{Category, Mode, Plan, Structure};
 use memfit_graph::kernels::{Effect, Flow, PARALLEL, Place, Source, Stage, Wire};
 use memfit_graph::order::sorted_by_key;
 use memfit_graph::{Graph, Inferred, Problem};
@@ -135,7 +135,7 @@ pub(crate) fn run(
     builder.state_assumptions();
     let played = if plan.eager {
         let (order, holds) = eager::order(&builder, &kept, &gradients);
-        memory::play(&builder, &order, &kept, &holds, &gradients)
+        Play::new(&builder, &kept, &gradients).whole(&order, &holds)
     } else {
         // A loop that XLA compiled runs one step after the other.
         let parallel = if plan.xla { 1 } else { PARALLEL };
@@ -150,25 +150,30 @@ pub(crate) fn run(
         }
         let roots = names.as_ref().map(|names| (&*roots, names));
         let schedule = Schedule::new(&builder.flow, &kept, roots, parallel);
-        let play = |order: Vec<u32>| memory::play(&builder, &order, &kept, &[], &gradients);
-        let highest = |one: &Played| replay::highest(&one.timeline, 1).0;
+        let play = Play::new(&builder, &kept, &gradients);
         if plan.xla {
             // The order that needs least (xla/service/hlo_memory_scheduler.cc, `DefaultMemoryScheduler`).
-            let [one, frugal] = [schedule.order(None), schedule.frugal(&kept)].map(play);
-            let (mut least, other) =
-                if highest(&frugal) < highest(&one) { (frugal, one) } else { (one, frugal) };
-            least.timeline.spread = spread(highest(&least), highest(&other));
-            least
+            let [one, frugal] =
+                [schedule.order(None), schedule.frugal(&kept)].map(|order| (play.highest(&order), order));
+            let (least, other) = if frugal.0 < one.0 { (frugal, one.0) } else { (one, frugal.0) };
+            let mut played = play.whole(&least.1, &[]);
+            played.timeline.spread = spread(least.0, other);
+            played
         } else {
             let places = if plan.mode == Mode::Train { schedule::PLACES } else { 0 };
-            let played = (0..places).map(|place| play(schedule.order(Some(place)))).collect();
-            let mut played = sorted_by_key(played, highest);
-            let middle = played.len() / 2;
-            let most = played.last().map_or(0, highest);
-            let mut played =
-                if played.is_empty() { play(schedule.order(None)) } else { played.swap_remove(middle) };
-            let on_gpu = play(schedule.order_on_gpu());
-            played.timeline.spread = spread(highest(&played), most.max(highest(&on_gpu)));
+            let orders = (0..places).map(|place| schedule.order(Some(place)));
+            let mut orders =
+                sorted_by_key(orders.map(|o| (play.highest(&o), o)).collect(), |(most, _)| *most);
+            let most = orders.last().map_or(0, |(most, _)| *most);
+            let middle = orders.len() / 2;
+            let (own, order) = if orders.is_empty() {
+                let order = schedule.order(None);
+                (play.highest(&order), order)
+            } else {
+                orders.swap_remove(middle)
+            };
+            let mut played = play.whole(&order, &[]);
+            played.timeline.spread = spread(own, most.max(play.highest(&schedule.order_on_gpu())));
             played
         }
     };

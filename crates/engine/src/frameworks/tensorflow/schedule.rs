@@ -29,6 +29,8 @@ pub(super) struct Schedule<'a> {
     /// Those that need nothing, the last in the graph first.
     first: Vec<u32>,
     waits: Waits,
+    /// By kernel.
+    is_cheap: Vec<bool>,
     /// How many steps of a loop run side by side.
     parallel: u32,
 }
@@ -53,7 +55,8 @@ impl<'a> Schedule<'a> {
         }
         let first = kernels().filter(|at| waits.number[*at as usize] == 0).collect();
         let first = sorted_by_key(first, |at| u64::from(u32::MAX - positions.of(*at)));
-        Schedule { flow, first, waits, parallel }
+        let is_cheap = flow.kernels.iter().map(is_cheap).collect();
+        Schedule { flow, first, waits, is_cheap, parallel }
     }
 
     /// The kernels in the order in which they run. What needs nothing is started after the batch and from this place on; without one,
@@ -66,26 +69,27 @@ impl<'a> Schedule<'a> {
         let first = sorted_by_key(first, |i| u64::from(is_feed(i) == place.is_none()));
         let mut pool = VecDeque::from(first);
         let mut waiting = self.waits.number.clone();
-        let mut order = Vec::new();
+        let mut order = Vec::with_capacity(self.waits.needed.len());
         let mut steps = Steps::new(flow, &self.waits.needed, self.parallel);
+        let (mut inline, mut ready) = (VecDeque::new(), Vec::new());
         while let Some(next) = pool.pop_front() {
-            let mut inline = VecDeque::from([next]);
+            inline.push_back(next);
             while let Some(at) = inline.pop_front() {
                 order.push(at);
-                let (mut current, mut others) = (None, Vec::new());
-                for reader in self.ready_after(at, &mut waiting, &mut steps) {
-                    if is_cheap(&flow.kernels[reader as usize]) {
+                let mut current = None;
+                self.ready_after(at, &mut waiting, &mut steps, &mut ready);
+                for reader in ready.drain(..) {
+                    if self.is_cheap[reader as usize] {
                         inline.push_back(reader);
-                    } else {
-                        others.extend(current.replace(reader));
+                    } else if let Some(other) = current.replace(reader) {
+                        pool.push_front(other);
                     }
                 }
-                if inline.is_empty() {
-                    inline.extend(current);
-                } else {
-                    others.extend(current);
+                match current {
+                    Some(current) if inline.is_empty() => inline.push_back(current),
+                    Some(current) => pool.push_front(current),
+                    None => {}
                 }
-                others.into_iter().for_each(|other| pool.push_front(other));
             }
         }
         order
@@ -103,7 +107,7 @@ impl Schedule<'_> {
         let mut next = 0;
         while let Some(at) = order.get(next).copied() {
             next += 1;
-            order.extend(self.ready_after(at, &mut waiting, &mut steps));
+            self.ready_after(at, &mut waiting, &mut steps, &mut order);
         }
         order
     }
@@ -130,8 +134,7 @@ impl Schedule<'_> {
         // By kernel, the buffers that it reads; by buffer, the kernels that read it.
         let mut reads: Vec<Vec<usize>> = vec![Vec::new(); kernels.len()];
         let mut read_by: Vec<Vec<u32>> = vec![Vec::new(); of.len()];
-        let makes_none =
-            |at: u32| kernels[at as usize].effect == Effect::None && is_cheap(&kernels[at as usize]);
+        let makes_none = |at: u32| kernels[at as usize].effect == Effect::None && self.is_cheap[at as usize];
         for at in self.waits.needed.iter().copied().filter(|at| !makes_none(*at)) {
             let reads = &mut reads[at as usize];
             reads.extend(kernels[at as usize].inputs.iter().map(buffer));
@@ -156,7 +159,7 @@ impl Schedule<'_> {
         let mut ready = BinaryHeap::new();
         let mut is_ready = vec![false; kernels.len()];
         loop {
-            for at in next {
+            for at in next.drain(..) {
                 is_ready[at as usize] = true;
                 let readers = self.waits.readers[at as usize].len();
                 ready.push((makes_none(at), gain(at, &left), readers, order.len(), at));
@@ -165,7 +168,7 @@ impl Schedule<'_> {
             let Some((.., at)) = best else { return order };
             is_ready[at as usize] = false;
             order.push(at);
-            next = self.ready_after(at, &mut waiting, &mut steps);
+            self.ready_after(at, &mut waiting, &mut steps, &mut next);
             for buffer in &reads[at as usize] {
                 left[*buffer] -= 1;
                 if left[*buffer] == 1 {
@@ -175,9 +178,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// What is ready once this kernel has run, in the order of the graph.
-    fn ready_after(&self, at: u32, waiting: &mut [u32], steps: &mut Steps<'_>) -> Vec<u32> {
-        let mut ready = Vec::new();
+    /// Adds what is ready once this kernel has run, in the order of the graph.
+    fn ready_after(&self, at: u32, waiting: &mut [u32], steps: &mut Steps<'_>, ready: &mut Vec<u32>) {
         for reader in &self.waits.readers[at as usize] {
             let left = &mut waiting[*reader as usize];
             *left -= 1;
@@ -186,7 +188,6 @@ impl Schedule<'_> {
             }
         }
         ready.extend(steps.end(at));
-        ready
     }
 }
 
