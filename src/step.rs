@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::load::{self, Ready};
 use memfit_engine::devices::Card;
 use memfit_engine::{Companion, Estimate, Life, Mode, Model, Plan, Verdict};
-use memfit_graph::{Binding, Problem};
+use memfit_graph::Binding;
 
 /// An estimate with the model it is of.
 pub(crate) struct Step {
@@ -30,6 +30,8 @@ struct Process {
 
 /// Another model of the process.
 struct Other {
+    /// The path as typed.
+    file: String,
     name: String,
     model: Model,
     binding: Binding,
@@ -76,9 +78,8 @@ impl Step {
         step.estimate.warnings.extend(args.life.own.warning(step.plan.framework));
         if let Some(life) = args.life.life() {
             let process = Process { life, others: others(args, &step.plan)? };
-            process
-                .add_to(&mut step.estimate, (&step.model, &step.binding), step.card.as_ref(), None)
-                .map_err(|problems| Failure::of_file(&step.file, problems))?;
+            let own = (&*step.file, &step.model, &step.binding);
+            process.add_to(&mut step.estimate, own, step.card.as_ref(), None)?;
             step.process = Some(process);
         }
         Ok(step)
@@ -90,8 +91,8 @@ impl Step {
         let failure = |problems| Failure::of_file(&self.file, problems);
         let mut estimate = self.model.estimate_on(&self.binding, plan, Some(card)).map_err(failure)?;
         if let Some(process) = &self.process {
-            let added = process.add_to(&mut estimate, (&self.model, &self.binding), Some(card), Some(plan));
-            added.map_err(failure)?;
+            let own = (&*self.file, &self.model, &self.binding);
+            process.add_to(&mut estimate, own, Some(card), Some(plan))?;
         }
         Ok(Some(estimate))
     }
@@ -107,10 +108,10 @@ impl Process {
     fn add_to(
         &self,
         estimate: &mut Estimate,
-        (model, binding): (&Model, &Binding),
+        (file, model, binding): (&str, &Model, &Binding),
         card: Option<&Card>,
         elsewhere: Option<&Plan>,
-    ) -> Result<(), Vec<Problem>> {
+    ) -> Result<(), Failure> {
         let plan = |own: &Plan| match elsewhere {
             Some(there) => Plan {
                 allocator: there.allocator.clone(),
@@ -120,17 +121,19 @@ impl Process {
             },
             None => own.clone(),
         };
-        let companions: Vec<Companion<'_>> = self
+        // What is wrong with one is told of its own file.
+        let companions: Result<Vec<Companion<'_>>, Failure> = self
             .others
             .iter()
-            .map(|other| Companion {
-                model: &other.model,
-                name: &other.name,
-                binding: other.binding.clone(),
-                plan: plan(&other.plan),
+            .map(|other| {
+                let Other { file, name, model, binding, plan: own } = other;
+                let step = Companion::run(name, model, binding, &plan(own), card);
+                step.map_err(|problems| Failure::of_file(file, problems))
             })
             .collect();
-        model.add_process(estimate, binding, &self.life, &companions, card)
+        let companions = companions?;
+        let added = model.add_process(estimate, binding, &self.life, &companions, card);
+        added.map_err(|problems| Failure::of_file(file, problems))
     }
 }
 
@@ -145,9 +148,7 @@ fn others(args: &EstimateArgs, plan: &Plan) -> Result<Vec<Other>, Failure> {
         let binding = args.model.sizes.known_to(&loaded.model.graph);
         let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
         let plan = Plan { mode, ..own };
-        // What is wrong with it is told of its own file.
-        model.estimate(&binding, &plan).map_err(|problems| Failure::of_file(&loaded.file, problems))?;
-        others.push(Other { name: loaded.name, model, binding, plan });
+        others.push(Other { file: loaded.file, name: loaded.name, model, binding, plan });
     }
     Ok(others)
 }

@@ -19,6 +19,7 @@ mod mixed;
 mod optimizer;
 mod prefetch;
 mod retry;
+mod runs;
 mod search;
 mod shorten;
 mod shrink;
@@ -26,10 +27,11 @@ mod snippet;
 mod stale;
 mod validation;
 
+pub(crate) use runs::Runs;
 pub use snippet::{Api, Release, examples};
 
-use crate::devices::{Card, context};
-use crate::{Framework, Life, Model, Plan, Verdict, placement, scenario};
+use crate::devices::Card;
+use crate::{Framework, Life, Model, Plan, Verdict};
 use memfit_graph::{Binding, Bytes, Problem};
 
 /// All changes, in alphabetical order of their files.
@@ -232,25 +234,32 @@ pub fn advise(
         code: around.code.clone(),
         api: Api::of(plan.framework, model.is_keras()),
     };
-    let outcome = evaluate(model, &now)?;
+    let runs = Runs::of(model);
+    let outcome = runs.evaluate(&now)?;
     let mut changes: Vec<Advised> =
-        ALL.iter().filter_map(|change| alone(model, change, &now, &outcome)).collect();
+        ALL.iter().filter_map(|change| alone(model, &runs, change, &now, &outcome)).collect();
     let rank = |a: &Advised| {
         let fits = a.outcome.verdict > outcome.verdict;
         (a.for_others, !fits, if fits { a.effort } else { 0 }, std::cmp::Reverse(a.saving))
     };
     changes.sort_by_key(|a| (rank(a), a.name));
     let combination =
-        (outcome.verdict != Verdict::Fits).then(|| search::smallest(model, &now, ALL)).flatten();
+        (outcome.verdict != Verdict::Fits).then(|| search::smallest(model, &runs, &now, ALL)).flatten();
     let combination = combination.filter(|c| c.outcome.verdict > outcome.verdict);
     Ok(Advice { before: now, now: outcome, changes, combination })
 }
 
 /// The gentlest of the levels that help most to fit; where none does, the one that saves most.
-fn alone(model: &Model, change: &Change, now: &Situation, before: &Outcome) -> Option<Advised> {
+fn alone(
+    model: &Model,
+    runs: &Runs<'_>,
+    change: &Change,
+    now: &Situation,
+    before: &Outcome,
+) -> Option<Advised> {
     let mut best: Option<(Level, Outcome)> = None;
     for level in (change.levels)(model, now) {
-        let Ok(outcome) = evaluate(model, &level.situation) else { continue };
+        let Ok(outcome) = runs.evaluate(&level.situation) else { continue };
         let done = outcome.verdict == Verdict::Fits;
         let saves_more = |b: &Outcome| b.verdict == Verdict::DoesNotFit && outcome.reserved < b.reserved;
         if best.as_ref().is_none_or(|(_, b)| outcome.verdict > b.verdict || saves_more(b)) {
@@ -283,27 +292,9 @@ fn signed(bytes: Bytes) -> i64 {
     i64::try_from(bytes.0).unwrap_or(i64::MAX)
 }
 
-/// Runs and replays a situation: the step, and what else happens in the process.
-pub(crate) fn evaluate(model: &Model, s: &Situation) -> Result<Outcome, Vec<Problem>> {
-    let plan = s.plan.on(&s.card);
-    let context = context::total(&s.card.context(&plan)).expected;
-    let mut is_partial = false;
-    let placed = scenario::parts(model, &s.binding, &plan, &s.life, &[])?.into_iter().map(|part| {
-        is_partial |= part.timeline.is_partial;
-        let open = placement::open(&part.timeline, plan.framework, &plan.allocator, Some(&s.card.device));
-        placement::place(&part.timeline, &plan, &s.card, &open)
-    });
-    // The part that an estimate names, too.
-    let worst = placed.reduce(|worst, part| if part.badness() > worst.badness() { part } else { worst });
-    let fit = worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])?;
-    Ok(Outcome {
-        device: fit.reserved + context,
-        reserved: fit.reserved,
-        usable: fit.usable,
-        verdict: fit.verdict,
-        held: fit.preallocated.unwrap_or(fit.reserved) + context,
-        is_partial,
-    })
+/// What a situation comes to by itself.
+fn evaluate(model: &Model, situation: &Situation) -> Result<Outcome, Vec<Problem>> {
+    Runs::of(model).evaluate(situation)
 }
 
 #[cfg(test)]
@@ -314,7 +305,7 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/advise");
-        let helpers = ["constructor", "mod", "search", "snippet"];
+        let helpers = ["constructor", "mod", "runs", "search", "snippet"];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))

@@ -7,7 +7,8 @@
 use super::search::{Answer, Start};
 use super::shelf::Shelf;
 use super::{Axis, Subject};
-use crate::{Framework, Plan, Timeline, placement, replay, scenario};
+use crate::scenario::Ran;
+use crate::{Framework, Plan, Timeline, placement, replay};
 use memfit_graph::{Bytes, Problem};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,8 +16,9 @@ use std::rc::Rc;
 
 /// The sizes from which a family is drawn, and the one that must agree with it.
 const SAMPLES: [u64; 3] = [2, 6, 24];
-/// Timelines are kept up to this many, where they can't be drawn from a family.
+/// Timelines are kept up to this many, where they can't be drawn from a family; more where they are short, up to so many events in all.
 pub(super) const KEPT: usize = 32;
+const KEPT_EVENTS: usize = 1 << 22;
 
 /// Events that may be replayed to try the sizes above an answer; a step that has to be run for each of them counts so many times.
 const EFFORT: usize = 1 << 21;
@@ -168,8 +170,9 @@ impl<'a> Steps<'a> {
         if let Some(made) = self.shelf.take(plan, n, self.part) {
             return Ok(made);
         }
-        let parts = scenario::parts(model, &binding, plan, life, &[])?.into_iter();
-        let mut parts: Vec<Option<Timeline>> = parts.map(|part| Some(part.timeline)).collect();
+        let step = |binding: &_, plan: &_| Ok(model.step(binding, plan)?.timeline);
+        let ran = Ran::of(model, (&binding, plan), life, &[], step)?;
+        let mut parts: Vec<Option<Timeline>> = ran.parts().into_iter().map(|p| Some(p.timeline)).collect();
         let own = parts.get_mut(self.part).and_then(Option::take);
         self.shelf.put(plan, n, parts);
         Ok(own.unwrap_or_default())
@@ -210,9 +213,10 @@ impl<'a> Steps<'a> {
         }
         if !self.made.contains_key(&n) {
             let timeline = self.run(n).ok()?;
-            if self.made.len() >= KEPT {
+            if self.made.len() >= KEPT.max(KEPT_EVENTS / timeline.events.len().max(1)) {
                 self.made.pop_first();
             }
+            self.spreads.insert(n, timeline.spread);
             self.made.insert(n, timeline);
         }
         self.made.get(&n)
@@ -333,6 +337,7 @@ impl<'a> Steps<'a> {
             self.forget();
             return false;
         };
+        self.spreads.insert(n, real.spread);
         let drawn = self.timeline(n);
         let holds = drawn.is_some_and(|d| d.events == real.events && d.storages == real.storages);
         if holds {

@@ -9,15 +9,17 @@
 //! optimizer state, and so does any other model of the same process between its own steps; gradients that outlive a step are there, too.
 
 mod parts;
+mod ran;
 mod stretches;
 
-pub(crate) use parts::parts;
+pub use ran::Companion;
+pub(crate) use ran::Ran;
 pub use stretches::{Scenario, Stretch};
 
 use crate::parallel::Parallel;
 use crate::timeline::Timeline;
-use crate::{Category, EventKind, Framework, Mode, Model, Plan};
-use memfit_graph::{Binding, Bytes};
+use crate::{Category, EventKind, Framework, Mode, Plan};
+use memfit_graph::Bytes;
 
 /// What happens in the process beside the step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,7 +52,7 @@ impl Life {
         !self.loops() && *self == Life { steps_per_execution, ..Life::default() }
     }
 
-    /// How many [`parts`] such a process has without others.
+    /// How many parts such a process has without others.
     pub(crate) fn parts(&self) -> usize {
         1 + usize::from(self.validation_batch.is_some()) + usize::from(self.predict_batches > 0)
     }
@@ -65,18 +67,6 @@ impl Life {
         let loops = self.loops() && plan.framework == Framework::Tensorflow && !plan.eager;
         self.prefetch.saturating_add(u32::from(loops))
     }
-}
-
-/// Another model of the same process, with its own plan.
-pub struct Companion<'a> {
-    /// The model.
-    pub model: &'a Model,
-    /// What it is called by.
-    pub name: &'a str,
-    /// Its open sizes.
-    pub binding: Binding,
-    /// How it is trained, or only run.
-    pub plan: Plan,
 }
 
 /// The name of the stretch that is a training step.
@@ -128,7 +118,7 @@ fn joins_predictions(plan: &Plan) -> bool {
 
 #[cfg(test)]
 mod testing {
-    use super::*;
+    use crate::Model;
     use memfit_graph::{Attributes, DType, Graph, Role, Shape, Type};
 
     /// One product of eight rows with weights of 4 MiB.

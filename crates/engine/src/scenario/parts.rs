@@ -1,15 +1,13 @@
 //! The parts of a process as timelines, each with what is alive beside it, and which of them is the worst inside of a card.
 
 use super::{
-    Companion, INFERENCE, Life, TRAINING, forward_alone, gradients, joins_predictions, prediction, set_up,
-    step_of, validation,
+    INFERENCE, Ran, TRAINING, gradients, joins_predictions, prediction, set_up, step_of, validation,
 };
 use crate::devices::Card;
-use crate::fit::Axis;
 use crate::model::block;
 use crate::timeline::{Event, Storage};
-use crate::{Category, EventKind, Fit, Mode, Model, Phase, Plan, Timeline, placement};
-use memfit_graph::{Binding, Bytes, Problem, order};
+use crate::{Category, EventKind, Fit, Mode, Phase, Plan, Timeline, placement};
+use memfit_graph::{Bytes, Problem, order};
 
 /// A part of the process as a timeline, with all that is alive beside it.
 pub(crate) struct Part {
@@ -17,68 +15,73 @@ pub(crate) struct Part {
     pub(crate) timeline: Timeline,
 }
 
-/// What happens in a process: the step, validation and prediction where there are any, and the steps of others.
-pub(crate) fn parts(
-    model: &Model,
-    binding: &Binding,
-    plan: &Plan,
-    life: &Life,
-    others: &[Companion<'_>],
-) -> Result<Vec<Part>, Vec<Problem>> {
-    let part = |name: &str, timeline| Part { name: name.into(), timeline };
-    let mut step = model.step(binding, plan)?.timeline;
-    let name = if plan.mode == Mode::Train { TRAINING } else { INFERENCE };
-    if life.is_step_alone() && others.is_empty() {
-        return Ok(vec![part(name, step)]);
-    }
-    let block = block(plan.framework);
-    let alive = |timeline: &Timeline, of: &[Category], times| {
-        repeated(&set_up(timeline, of).collect::<Vec<_>>(), times, block)
-    };
-    let at_rest = |timeline: &Timeline, of: &[Category], times| {
-        let once: Vec<Bytes> = set_up(timeline, of).chain(gradients(timeline)).collect();
-        repeated(&once, times, block)
-    };
-    let stale = at_rest(&step, WEIGHTS, life.stale_models);
-    let own = at_rest(&step, WEIGHTS, 1);
-    let state = at_rest(&step, &[Category::OptimizerState], 1);
-    let waiting = alive(&step, &[Category::Input], life.prefetch);
-    let mut steps = Vec::new();
-    for other in others {
-        steps.push((other.name, other.model.step(&other.binding, &other.plan)?.timeline));
-    }
-    let beside: Vec<Vec<Bytes>> = steps.iter().map(|(_, step)| at_rest(step, WEIGHTS, 1)).collect();
-    let beside_all = beside.concat();
-    let infer = forward_alone(plan);
-    let mut parts = Vec::new();
-    if let Some(batch) = life.validation_batch {
-        let binding = Axis::Batch.bind(model.graph(), binding, batch);
-        let mut forward = model.step(&binding, &infer)?.timeline;
-        let ahead = alive(&forward, &[Category::Input], life.ahead(plan));
-        hold(&mut forward, &[&state, &stale, &beside_all, &ahead]);
-        parts.push(part(&validation(batch), forward));
-    }
-    if life.predict_batches > 0 {
-        let mut forward = model.step(binding, &infer)?.timeline;
-        let ahead = alive(&forward, &[Category::Input], life.prefetch);
-        let of_one = model.output_bytes(binding)?;
-        let kept = repeated(&[of_one], life.predict_batches - 1, block);
-        hold(&mut forward, &[&state, &stale, &beside_all, &ahead, &kept]);
-        if joins_predictions(plan) {
-            join(&mut forward, of_one, life.predict_batches);
+impl Ran<'_> {
+    /// What happens in the process: the step, validation and prediction where there are any, and the steps of others.
+    pub(crate) fn parts(self) -> Vec<Part> {
+        let Ran { plan, life, mut step, others, .. } = self;
+        let part = |name: &str, timeline| Part { name: name.into(), timeline };
+        let name = if plan.mode == Mode::Train { TRAINING } else { INFERENCE };
+        if life.is_step_alone() && others.is_empty() {
+            return vec![part(name, step)];
         }
-        parts.push(part(&prediction(life.predict_batches), forward));
+        let block = block(plan.framework);
+        let alive = |timeline: &Timeline, of: &[Category], times| {
+            repeated(&set_up(timeline, of).collect::<Vec<_>>(), times, block)
+        };
+        let at_rest = |timeline: &Timeline, of: &[Category], times| {
+            let once: Vec<Bytes> = set_up(timeline, of).chain(gradients(timeline)).collect();
+            repeated(&once, times, block)
+        };
+        let stale = at_rest(&step, WEIGHTS, life.stale_models);
+        let own = at_rest(&step, WEIGHTS, 1);
+        let state = at_rest(&step, &[Category::OptimizerState], 1);
+        let waiting = alive(&step, &[Category::Input], life.prefetch);
+        let beside: Vec<Vec<Bytes>> = others.iter().map(|other| at_rest(&other.step, WEIGHTS, 1)).collect();
+        let beside_all = beside.concat();
+        let mut parts = Vec::new();
+        if let Some((batch, mut forward)) = self.validation {
+            let ahead = alive(&forward, &[Category::Input], life.ahead(plan));
+            hold(&mut forward, &[&state, &stale, &beside_all, &ahead]);
+            parts.push(part(&validation(batch), forward));
+        }
+        if let Some((mut forward, of_one)) = self.prediction {
+            let ahead = alive(&forward, &[Category::Input], life.prefetch);
+            let kept = repeated(&[of_one], life.predict_batches - 1, block);
+            hold(&mut forward, &[&state, &stale, &beside_all, &ahead, &kept]);
+            if joins_predictions(plan) {
+                join(&mut forward, of_one, life.predict_batches);
+            }
+            parts.push(part(&prediction(life.predict_batches), forward));
+        }
+        for (i, other) in others.iter().enumerate() {
+            let mut timeline = other.step.clone();
+            let rest = beside.iter().enumerate().filter(|(other, _)| *other != i);
+            let rest: Vec<Bytes> = rest.flat_map(|(_, bytes)| bytes.iter().copied()).collect();
+            hold(&mut timeline, &[&own, &stale, &rest, &waiting]);
+            parts.push(part(&step_of(other.name), timeline));
+        }
+        let ahead = alive(&step, &[Category::Input], life.ahead(plan));
+        hold(&mut step, &[&stale, &beside_all, &ahead]);
+        parts.insert(0, part(name, step));
+        parts
     }
-    for (i, (name, mut timeline)) in steps.into_iter().enumerate() {
-        let rest = beside.iter().enumerate().filter(|(other, _)| *other != i);
-        let rest: Vec<Bytes> = rest.flat_map(|(_, bytes)| bytes.iter().copied()).collect();
-        hold(&mut timeline, &[&own, &stale, &rest, &waiting]);
-        parts.push(part(&step_of(name), timeline));
+
+    /// How the process gets on inside of a card: its worst part, and how that does.
+    pub(crate) fn worst_on(self, card: &Card) -> Result<(String, Fit), Vec<Problem>> {
+        let plan = self.plan;
+        let placed =
+            self.parts().into_iter().map(|Part { name, timeline }| (name, placed(&timeline, plan, card)));
+        // Of parts that are equally bad the first, which is the step.
+        let worst =
+            placed.reduce(|worst, part| if part.1.badness() > worst.1.badness() { part } else { worst });
+        worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])
     }
-    let ahead = alive(&step, &[Category::Input], life.ahead(plan));
-    hold(&mut step, &[&stale, &beside_all, &ahead]);
-    parts.insert(0, part(name, step));
-    Ok(parts)
+}
+
+/// How a part gets on inside of a card.
+fn placed(timeline: &Timeline, plan: &Plan, card: &Card) -> Fit {
+    let open = placement::open(timeline, plan.framework, &plan.allocator, Some(&card.device));
+    placement::place(timeline, plan, card, &open)
 }
 
 /// What of a model stays between its steps.
@@ -124,34 +127,13 @@ fn hold(timeline: &mut Timeline, held: &[&Vec<Bytes>]) {
     timeline.insert(order::map([(0, events)]));
 }
 
-impl Model {
-    /// How such a process gets on inside of a card: its worst part, and how that does.
-    pub(super) fn worst_on(
-        &self,
-        binding: &Binding,
-        plan: &Plan,
-        life: &Life,
-        others: &[Companion<'_>],
-        card: &Card,
-    ) -> Result<(String, Fit), Vec<Problem>> {
-        let plan = plan.on(card);
-        let placed = parts(self, binding, &plan, life, others)?.into_iter().map(|Part { name, timeline }| {
-            let open = placement::open(&timeline, plan.framework, &plan.allocator, Some(&card.device));
-            (name, placement::place(&timeline, &plan, card, &open))
-        });
-        // Of parts that are equally bad the first, which is the step.
-        let worst =
-            placed.reduce(|worst, part| if part.1.badness() > worst.1.badness() { part } else { worst });
-        worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::dense;
     use super::*;
-    use crate::advise::{Situation, evaluate};
-    use crate::{Framework, Verdict};
+    use crate::advise::{Runs, Situation};
+    use crate::{Companion, Framework, Life, Verdict};
+    use memfit_graph::Binding;
 
     #[test]
     fn any_number_of_tensors_is_a_bounded_list_of_as_many_bytes() {
@@ -213,7 +195,7 @@ mod tests {
             code: crate::advise::Code::default(),
             api: None,
         };
-        let now = evaluate(&model, &now).unwrap();
+        let now = Runs::of(&model).evaluate(&now).unwrap();
         proptest::prop_assert!(now.reserved >= largest, "{} of {largest}, {life:?}", now.reserved);
         proptest::prop_assert_eq!(now.verdict, fit.verdict);
         Ok(())
@@ -246,7 +228,7 @@ mod tests {
             Verdict::DoesNotFit
         );
         let large = Binding { batch: Some(1 << 20), ..Binding::default() };
-        let teacher = Companion { model: &other, name: "teacher", binding: large, plan: plan.clone() };
+        let teacher = Companion::run("teacher", &other, &large, &plan, Some(&card)).unwrap();
         let (fit, warnings) = verdict(Life::default(), &[teacher]);
         assert_eq!(fit.verdict, Verdict::DoesNotFit);
         assert!(warnings.contains("step of teacher"), "{warnings}");

@@ -1,12 +1,12 @@
 //! The most that each part of a process holds, as sums of what each holds alone, and which part is the largest.
 
 use super::{
-    Companion, INFERENCE, Life, TRAINING, forward_alone, gradients, joins_predictions, prediction, set_up,
-    step_of, validation,
+    Companion, INFERENCE, Life, Ran, TRAINING, gradients, joins_predictions, prediction, set_up, step_of,
+    validation,
 };
 use crate::devices::Card;
-use crate::fit::Axis;
-use crate::{Category, Estimate, Mode, Model, Plan};
+use crate::model::block;
+use crate::{Category, Estimate, Framework, Mode, Model, Timeline, replay};
 use memfit_graph::{Binding, Bytes, Problem};
 
 /// One part of the process.
@@ -56,16 +56,15 @@ impl Held {
     }
 }
 
-fn held(model: &Model, binding: &Binding, plan: &Plan) -> Result<Held, Vec<Problem>> {
-    let estimate = model.estimate(binding, plan)?;
-    let sum = |of: &[Category]| set_up(&estimate.timeline, of).sum();
-    Ok(Held {
+fn held(timeline: &Timeline, framework: Framework) -> Held {
+    let sum = |of: &[Category]| set_up(timeline, of).sum();
+    Held {
         weights: sum(&[Category::Parameter, Category::Buffer]),
         optimizer: sum(&[Category::OptimizerState]),
-        gradients: gradients(&estimate.timeline).into_iter().sum(),
+        gradients: gradients(timeline).into_iter().sum(),
         batch: sum(&[Category::Input]),
-        peak: estimate.peak.allocated,
-    })
+        peak: replay::peak(timeline, block(framework)).peak.allocated,
+    }
 }
 
 /// `times` as much.
@@ -73,23 +72,13 @@ fn times(bytes: Bytes, times: u32) -> Bytes {
     Bytes(bytes.0.saturating_mul(u64::from(times)))
 }
 
-impl Model {
-    /// The parts of a process that trains this model as `plan` says, others beside it.
-    ///
-    /// # Errors
-    /// As [`Model::estimate`].
-    pub fn scenario(
-        &self,
-        binding: &Binding,
-        plan: &Plan,
-        life: &Life,
-        others: &[Companion<'_>],
-    ) -> Result<Scenario, Vec<Problem>> {
-        let own = held(self, binding, plan)?;
-        let others: Vec<(&str, Held)> = others
-            .iter()
-            .map(|o| Ok((o.name, held(o.model, &o.binding, &o.plan)?)))
-            .collect::<Result<_, Vec<Problem>>>()?;
+impl Ran<'_> {
+    /// The most that each part of the process holds.
+    pub(crate) fn scenario(&self) -> Scenario {
+        let Ran { plan, life, .. } = self;
+        let own = held(&self.step, plan.framework);
+        let others: Vec<(&str, Held)> =
+            self.others.iter().map(|o| (o.name, held(&o.step, o.framework))).collect();
         let stale = times(own.at_rest(), life.stale_models);
         let beside = others.iter().map(|(_, held)| held.at_rest()).sum::<Bytes>() + stale;
         let mut scenario = Scenario::default();
@@ -102,17 +91,15 @@ impl Model {
         let name = if training { TRAINING } else { INFERENCE };
         let ahead = life.ahead(plan);
         add(name.into(), own.peak + beside + times(own.batch, ahead));
-        let infer = forward_alone(plan);
         let state = own.optimizer + own.gradients;
-        if let Some(batch) = life.validation_batch {
-            let binding = Axis::Batch.bind(self.graph(), binding, batch);
-            let forward = held(self, &binding, &infer)?;
+        if let Some((batch, forward)) = &self.validation {
+            let forward = held(forward, plan.framework);
             let ahead = times(forward.batch, ahead);
-            add(validation(batch), forward.peak + state + beside + ahead);
+            add(validation(*batch), forward.peak + state + beside + ahead);
         }
-        if life.predict_batches > 0 {
-            let forward = held(self, binding, &infer)?;
-            let (of_one, kept) = (self.output_bytes(binding)?, life.predict_batches.saturating_sub(1));
+        if let Some((forward, of_one)) = &self.prediction {
+            let (forward, of_one) = (held(forward, plan.framework), *of_one);
+            let kept = life.predict_batches.saturating_sub(1);
             let joined = if joins_predictions(plan) {
                 times(of_one, life.predict_batches) + of_one
             } else {
@@ -128,33 +115,34 @@ impl Model {
         }
         let largest = scenario.stretches.iter().map(|s| s.allocated).max();
         scenario.worst = scenario.stretches.iter().position(|s| Some(s.allocated) == largest).unwrap_or(0);
-        Ok(scenario)
+        scenario
     }
+}
 
+impl Model {
     /// Adds to an estimate of the step what the process around it holds; inside of a card the verdict is that of its worst part.
     ///
     /// # Errors
     /// As [`Model::estimate`].
-    pub fn add_process<'a>(
+    pub fn add_process(
         &self,
         estimate: &mut Estimate,
         binding: &Binding,
         life: &Life,
-        others: &[Companion<'a>],
+        others: &[Companion<'_>],
         card: Option<&Card>,
     ) -> Result<(), Vec<Problem>> {
-        // As it runs on the card, each model of the process.
-        let on = |plan: &Plan| card.map_or_else(|| plan.clone(), |card| plan.on(card));
-        let of = |other: &Companion<'a>| Companion {
-            plan: on(&other.plan),
-            binding: other.binding.clone(),
-            ..*other
-        };
-        let others: &Vec<Companion<'_>> = &others.iter().map(of).collect();
-        let scenario = self.scenario(binding, &on(&estimate.plan), life, others)?;
+        // As it runs on the card.
+        let plan = card.map_or_else(|| estimate.plan.clone(), |card| estimate.plan.on(card));
+        let ran =
+            Ran::of(self, (binding, &plan), life, others, |at, of| match (at, of) == (binding, &plan) {
+                true => Ok(estimate.timeline.clone()),
+                false => Ok(self.step(at, of)?.timeline),
+            })?;
+        let scenario = ran.scenario();
         estimate.warnings.extend(scenario.warning());
         if let Some(card) = card {
-            let (name, fit) = self.worst_on(binding, &estimate.plan, life, others, card)?;
+            let (name, fit) = ran.worst_on(card)?;
             if !matches!(&*name, TRAINING | INFERENCE) {
                 estimate
                     .warnings
@@ -171,16 +159,35 @@ impl Model {
 mod tests {
     use super::super::testing::dense;
     use super::*;
-    use crate::Framework;
     use crate::parallel::Sharding;
+    use crate::{Framework, Plan};
+
+    fn ran<'a>(
+        model: &Model,
+        plan: &'a Plan,
+        life: &'a Life,
+        others: &'a [Companion<'a>],
+    ) -> Result<Ran<'a>, Vec<Problem>> {
+        let step = |binding: &_, plan: &_| Ok(model.step(binding, plan)?.timeline);
+        Ran::of(model, (&Binding::default(), plan), life, others, step)
+    }
+
+    fn scenario(
+        model: &Model,
+        plan: &Plan,
+        life: &Life,
+        others: &[Companion<'_>],
+    ) -> Result<Scenario, Vec<Problem>> {
+        ran(model, plan, life, others).map(|ran| ran.scenario())
+    }
 
     #[test]
     fn a_loop_over_steps_has_the_next_batch() {
-        let (model, binding) = (dense("a"), Binding::default());
+        let model = dense("a");
         let step = |steps_per_execution, eager| {
             let plan = Plan { framework: Framework::Tensorflow, eager, ..Plan::default() };
             let life = Life { steps_per_execution, ..Life::default() };
-            let scenario = model.scenario(&binding, &plan, &life, &[]).unwrap();
+            let scenario = scenario(&model, &plan, &life, &[]).unwrap();
             scenario.stretches.iter().find(|s| s.name == "train step").unwrap().allocated
         };
         let batch = Bytes(8 * 1024 * 4);
@@ -204,13 +211,9 @@ mod tests {
             stale_models: 1,
             steps_per_execution: 1,
         };
-        let teacher = Companion {
-            model: &other,
-            name: "teacher",
-            binding: binding.clone(),
-            plan: Plan { mode: Mode::Infer, ..plan.clone() },
-        };
-        let scenario = model.scenario(&binding, &plan, &life, &[teacher]).unwrap();
+        let frozen = Plan { mode: Mode::Infer, ..plan.clone() };
+        let teacher = Companion::run("teacher", &other, &binding, &frozen, None).unwrap();
+        let scenario = scenario(&model, &plan, &life, &[teacher]).unwrap();
         let at =
             |name: &str| scenario.stretches.iter().find(|s| s.name.starts_with(name)).unwrap().allocated.0;
         // Weights of 4 MiB; Adam's moments are two more, and a model of an earlier run has all three.
@@ -227,10 +230,10 @@ mod tests {
 
     #[test]
     fn what_outlives_a_step_is_there_in_validation_and_predictions_are_joined() {
-        let (model, binding) = (dense("a"), Binding::default());
+        let model = dense("a");
         let life = Life { validation_batch: Some(8), predict_batches: 1000, ..Life::ALONE };
         let at = |name: &str, plan: &Plan| {
-            let scenario = model.scenario(&binding, plan, &life, &[]).unwrap();
+            let scenario = scenario(&model, plan, &life, &[]).unwrap();
             scenario.stretches.iter().find(|s| s.name.starts_with(name)).unwrap().allocated.0
         };
         let plain = Plan::default();
@@ -247,7 +250,7 @@ mod tests {
         let tensorflow = Plan { framework: Framework::Tensorflow, ..plain.clone() };
         assert!((of_all..2 * of_all).contains(&at("predict", &plain)));
         assert!((2 * of_all..3 * of_all).contains(&at("predict", &tensorflow)));
-        let part = super::super::parts(&model, &binding, &tensorflow, &life, &[]).unwrap().pop().unwrap();
+        let part = ran(&model, &tensorflow, &life, &[]).unwrap().parts().pop().unwrap();
         assert!((2 * of_all..3 * of_all).contains(&crate::replay::highest(&part.timeline, 256).0));
     }
 }
