@@ -161,6 +161,10 @@ fn import_from(mut reader: impl Read + Seek, options: &Options) -> io::Result<Im
     let mut head = Vec::new();
     reader.by_ref().take(1024).read_to_end(&mut head)?;
     reader.seek(SeekFrom::Start(0))?;
+    if head.is_empty() {
+        let empty = Problem::new("file", "expected an ONNX or a Keras model, found an empty file");
+        return Ok(Err(vec![empty.hint("download or save it again")]));
+    }
     if memfit_keras::is_keras(&head) {
         return Ok(memfit_keras::import_from(reader, options).map(|m| {
             let operators = m.graph.nodes.len() as u64;

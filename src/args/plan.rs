@@ -36,10 +36,16 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_enum, ignore_case = true, value_name = "NAME")]
     optimizer_impl: Option<OptimizerImpl>,
     /// Weight decay, which costs some optimizers temporaries; 0 is off
-    #[arg(long, value_parser = typed::decay, value_name = "X")]
+    #[arg(long, value_parser = typed::decay, allow_negative_numbers = true, value_name = "X")]
     weight_decay: Option<f64>,
     /// Gradients are clipped by the norm of all of them together (global_clipnorm, clip_grad_norm_); 0 is off
-    #[arg(long, value_parser = typed::decay, value_name = "X", visible_alias = "clip-grad-norm")]
+    #[arg(
+        long,
+        value_parser = typed::decay,
+        allow_negative_numbers = true,
+        value_name = "X",
+        visible_alias = "clip-grad-norm"
+    )]
     global_clipnorm: Option<f64>,
     /// Micro-batches per optimizer step, of the given batch size each
     #[arg(long, default_value_t = 1, value_parser = typed::count::<u32>, allow_negative_numbers = true, value_name = "K")]
@@ -72,10 +78,10 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     autocast_backward: bool,
     /// TensorFlow: the step is compiled with XLA, which Keras 3 turns on by itself on a GPU and Keras 2 does not
-    #[arg(long, overrides_with = "no_xla")]
+    #[arg(long, conflicts_with = "no_xla")]
     xla: bool,
     /// TensorFlow: it is not
-    #[arg(long, overrides_with = "xla")]
+    #[arg(long)]
     no_xla: bool,
     /// Keras: the step is run operation by operation, without a graph: compile(run_eagerly=True)
     #[arg(long, conflicts_with = "xla")]
@@ -177,7 +183,23 @@ impl PlanArgs {
             [("--xla", self.xla), ("--no-xla", self.no_xla), ("--run-eagerly", self.run_eagerly)];
         let idle = of_tensorflow.iter().filter(|of| of.1 && framework != engine::Framework::Tensorflow);
         warnings.extend(idle.map(|(flag, _)| format!("{flag} does nothing: it is TensorFlow's")));
+        warnings.extend(self.idle_for(usual));
         Ok((plan, warnings))
+    }
+
+    /// Flags about what an export to ONNX breaks up or leaves out, where the file has Keras' own layers.
+    fn idle_for(&self, usual: Usual) -> impl Iterator<Item = String> + use<> {
+        let is_keras = usual.framework == engine::Framework::Tensorflow;
+        let of_onnx = [
+            ("--composed-attention", self.composed_attention),
+            ("--assume-batchnorm", self.assume_batchnorm),
+            ("--assume-dropout", self.assume_dropout),
+            ("--tied-embeddings", self.tied_embeddings != Tied::Auto),
+        ];
+        let idle = of_onnx.into_iter().filter(move |(_, given)| is_keras && *given);
+        idle.map(|(flag, _)| {
+            format!("{flag} does nothing: it is about ONNX files, and this one says what Keras runs")
+        })
     }
 
     /// The weight decay and the norm for clipping that were typed.
@@ -369,7 +391,16 @@ mod tests {
         assert!(message.contains("--optimizer") && message.contains("adamw"), "{message}");
         let message = plan("--precision fp8").unwrap_err();
         assert!(message.contains("mixed-bf16"), "{message}");
-        assert!(plan("--accumulate 0").is_err() && plan("--weight-decay -1").is_err());
+        for (wrong, says) in [
+            ("--accumulate 0", "--accumulate"),
+            ("--weight-decay -1", "expected a number such as 0.01 (0 is off), found `-1`"),
+            ("--clip-grad-norm -0.5", "(0 is off), found `-0.5`"),
+            ("--xla --no-xla", "cannot be used with"),
+            ("--no-xla --xla", "cannot be used with"),
+        ] {
+            let message = plan(wrong).unwrap_err();
+            assert!(message.contains(says), "{message}");
+        }
         assert_eq!(plan("--optimizer rprop --optimizer-impl fused").unwrap().1.len(), 1);
         let (torch, warnings) = plan("--framework torch --xla").unwrap();
         assert!(!torch.xla && warnings == ["--xla does nothing: it is TensorFlow's"]);

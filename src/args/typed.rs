@@ -158,9 +158,16 @@ pub(crate) fn memory(text: &str) -> Result<Bytes, String> {
 pub(super) fn thousandths(text: &str) -> Result<u32, String> {
     let share: Option<f64> = text.parse().ok().filter(|x| *x > 0.0 && *x <= 1.0);
     // Between 0 and 1, so that nothing is cut off.
-    share
-        .map(|x| (x * 1000.0).round().max(1.0) as u32)
-        .ok_or_else(|| format!("expected a number above 0 and at most 1, found `{text}`"))
+    share.map(|x| (x * 1000.0).round().max(1.0) as u32).ok_or_else(|| {
+        // TensorFlow: common_runtime/gpu/gpu_device.cc, `SingleVirtualDeviceMemoryLimit`, and gpu_process_state.cc.
+        let unified = text.parse().is_ok_and(|x: f64| x > 1.0);
+        let why = if unified {
+            ": above 1 TensorFlow takes unified memory, which lies on the host where the card is full"
+        } else {
+            ""
+        };
+        format!("expected a number above 0 and at most 1, found `{text}`{why}")
+    })
 }
 
 /// What `PYTORCH_ALLOC_CONF` holds.

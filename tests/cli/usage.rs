@@ -20,7 +20,10 @@ fn what_is_not_a_model_is_named_with_a_hint() {
         fails(&memfit(&[command, "no/such/file.onnx"]), &["no/such/file.onnx", "no such file"]);
         fails(&memfit(&[command, env!("CARGO_MANIFEST_DIR")]), &["directory", ".onnx"]);
         let empty = file("empty.onnx", b"");
-        fails(&memfit(&[command, &empty]), &["empty.onnx", "expected an ONNX model", "empty file"]);
+        fails(
+            &memfit(&[command, &empty]),
+            &["empty.onnx", "expected an ONNX or a Keras model", "empty file"],
+        );
         let text = file("text.onnx", b"This is a letter, not a model.\n");
         fails(&memfit(&[command, &text]), &["expected an ONNX model", "text"]);
         let mut noise: Vec<u8> = (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
