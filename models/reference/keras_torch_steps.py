@@ -300,7 +300,8 @@ def wide_layers():
     return Model(x, layers.Dense(4, activation="softmax", dtype="float32")(layers.GlobalAveragePooling2D()(h)))
 
 
-OPTIMIZERS = ("adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ftrl", "lamb", "lion", "muon", "nadam", "rmsprop", "sgd")
+OPTIMIZERS = ("adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ftrl", "lamb", "lion", "muon", "nadam", "rmsprop",
+              "schedulefreeadamw", "sgd")
 OPTIONS = [{"global_clipnorm": 1.0}, {"gradient_accumulation_steps": 4}, {"use_ema": True}, {"global_clipnorm": 1.0, "use_ema": True}]
 STEPS = [(dense, optimizer, "float32") for optimizer in OPTIMIZERS]
 STEPS += [(dense, (optimizer, options), "float32") for optimizer in ("adam", "sgd") for options in OPTIONS]

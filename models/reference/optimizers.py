@@ -75,18 +75,18 @@ class Recorder(TorchDispatchMode):
         return out
 
 
-class Ftrl:
+class OfKeras:
     """Keras' rule on its PyTorch backend: PyTorch has none. Weight decay is Keras' own, in place before the step."""
 
     def __init__(self, parameters, foreach=False, weight_decay=0.0):
         import keras
         with keras.device("cuda"):
-            self.rule = keras.optimizers.Ftrl(weight_decay=weight_decay or None)
+            self.rule = getattr(keras.optimizers, type(self).__name__)(weight_decay=weight_decay or None)
             self.parameters = parameters
             self.variables = [keras.Variable(p, dtype=str(p.dtype).split(".")[1]) for p in parameters]
             self.rule.build(self.variables)
-        slots = zip(self.rule._accumulators, self.rule._linears)
-        self.state = {p: {"accumulator": a.value, "linear": b.value} for p, (a, b) in zip(parameters, slots)}
+        slots = zip(*(getattr(self.rule, name) for name in self.slots))
+        self.state = {p: {slot.name: slot.value for slot in of} for p, of in zip(parameters, slots)}
 
     @torch.no_grad()
     def step(self):
@@ -94,6 +94,14 @@ class Ftrl:
         with keras.device("cuda"):
             for p, variable in zip(self.parameters, self.variables):
                 self.rule.update_step(p.grad, variable, 0.001)
+
+
+class Ftrl(OfKeras):
+    slots = ("_accumulators", "_linears")
+
+
+class ScheduleFreeAdamW(OfKeras):
+    slots = ("_momentums", "_velocities")
 
 
 def optimizers():
@@ -125,6 +133,7 @@ def optimizers():
     yield "adam8bit", Adam8bit, {}, ("fused",), 100.0
     yield "adamw8bit", AdamW8bit, {}, ("fused",), 100.0
     yield "ftrl", Ftrl, {}, ("loop",), 100.0
+    yield "schedule-free-adamw", ScheduleFreeAdamW, {}, ("loop",), 100.0
     yield "muon", None, {}, two, 100.0
 
 

@@ -26,12 +26,19 @@ const CLASSES: &[(&str, &str, &str)] = &[
     ("rmsprop", "RMSprop", ""),
     ("rmsprop-centered", "RMSprop", "centered=True"),
     ("rmsprop-momentum", "RMSprop", "momentum=0.9"),
+    ("schedule-free-adamw", "ScheduleFreeAdamW", ""),
     ("sgd", "SGD", ""),
 ];
 
 /// The releases of TensorFlow before which `tf.keras.optimizers` had no such class; all had those that are not listed.
-const SINCE: &[(&str, Release)] =
-    &[("Adafactor", (2, 12)), ("AdamW", (2, 11)), ("Lamb", KERAS_3), ("Lion", (2, 13)), ("Muon", KERAS_3)];
+const SINCE: &[(&str, Release)] = &[
+    ("Adafactor", (2, 12)),
+    ("AdamW", (2, 11)),
+    ("Lamb", KERAS_3),
+    ("Lion", (2, 13)),
+    ("Muon", KERAS_3),
+    ("ScheduleFreeAdamW", KERAS_3),
+];
 
 /// The release from which on Keras' optimizers decay weights and average them.
 const NEW_OPTIMIZERS: Release = (2, 11);

@@ -34,7 +34,11 @@ const VARIABLES: &[(&str, &str)] = &[
     ("ftrl", "ABaACaADEadAeDaAdDdaADaAdDEFefbcad"),
     ("lamb", "ABaAabABaAbBbaABCbBcCDdDdDEedabc"),
     ("muon", "ABaAabABaAbBbaABCbBacAab"),
+    SCHEDULE_FREE,
 ];
+/// From H on a letter is a number of the variable's dtype, S and T are numbers of float32.
+pub(super) const SCHEDULE_FREE: (&str, &str) =
+    ("schedule-free-adamw", "HSTsItJKLMNmABaMAbmBbaABaAbBCbBbMOmMBmDbBdMDmEFdeMDmEGdehijklnacobfg");
 /// What Muon makes of a matrix, with one of its iterations, which are all alike. From U on a letter is the square of the shorter side.
 const MATRIX: &str = "ABaAabABaAXYZWzVywCDEcdaxvACDcaAadbe";
 
@@ -53,36 +57,37 @@ pub(crate) fn keras_step(
 ) -> Option<Vec<StepEvent>> {
     let lists = LISTS.iter().find(|(known, _)| *known == name);
     let each = VARIABLES.iter().find(|(known, _)| *known == name);
-    let mut step = Step { events: Recorder::new(params), all: 0..params.len() };
-    let unscaled = if scaled { step.list() } else { Vec::new() };
+    let (mut step, all) = (Recorder::new(params), 0..params.len());
+    let list = |step: &mut Recorder<'_>| letters(step, "A", 0..params.len());
+    let unscaled = if scaled { list(&mut step) } else { Vec::new() };
     let mut gradients = Vec::new();
     if plan.accumulate > 1 {
-        gradients.extend(step.all.clone().flat_map(|i| step.run(MEAN, i..i + 1)));
+        gradients.extend(all.clone().flat_map(|i| letters(&mut step, MEAN, i..i + 1)));
     }
     if plan.clip_norm {
-        let clipped = step.list();
-        step.events.drop_values(std::mem::replace(&mut gradients, clipped));
+        let clipped = list(&mut step);
+        step.drop_values(std::mem::replace(&mut gradients, clipped));
     }
     match (lists, each) {
-        (Some((_, letters)), _) => drop(step.run(letters, step.all.clone())),
-        (None, Some((_, letters))) => {
+        (Some((_, made)), _) => drop(letters(&mut step, made, all.clone())),
+        (None, Some((_, made))) => {
             for (i, p) in params.iter().enumerate() {
                 let is_matrix = name == "muon" && muon::is_matrix(p);
-                step.run(if is_matrix { MATRIX } else { letters }, i..i + 1);
+                letters(&mut step, if is_matrix { MATRIX } else { made }, i..i + 1);
             }
         }
         (None, None) => return None,
     }
     // The function that took the mean has returned.
     if plan.accumulate > 1 {
-        step.events.drop_values(std::mem::take(&mut gradients));
+        step.drop_values(std::mem::take(&mut gradients));
     }
-    for i in step.all.clone().filter(|_| plan.ema) {
-        step.run(AVERAGE, i..i + 1);
+    for i in all.filter(|_| plan.ema) {
+        letters(&mut step, AVERAGE, i..i + 1);
     }
-    step.events.drop_values(gradients);
-    step.events.drop_values(unscaled);
-    Some(step.events.into_events())
+    step.drop_values(gradients);
+    step.drop_values(unscaled);
+    Some(step.into_events())
 }
 
 /// The shapes of the slots that an optimizer of Keras keeps for a parameter (keras/src/optimizers, `build`).
@@ -115,41 +120,30 @@ pub(crate) fn keras_slots(optimizer: &str, parameter: &Parameter) -> Vec<Dims> {
     }
 }
 
-/// A step as it is written.
-struct Step<'a> {
-    events: Recorder<'a>,
-    all: Range<usize>,
+/// Makes and drops what letters say, of so many parameters; what is left.
+pub(super) fn letters(step: &mut Recorder<'_>, letters: &str, of: Range<usize>) -> Vec<u32> {
+    let mut live: Vec<(char, Vec<u32>)> = Vec::new();
+    for letter in letters.chars() {
+        let list = letter.to_ascii_uppercase();
+        if letter == list {
+            let made = of.clone().map(|i| make(step, letter, i)).collect();
+            live.push((list, made));
+        } else if let Some(at) = live.iter().position(|(known, _)| *known == list) {
+            step.drop_values(live.swap_remove(at).1);
+        }
+    }
+    live.into_iter().flat_map(|(_, values)| values).collect()
 }
 
-impl Step<'_> {
-    /// A list as long as the model.
-    fn list(&mut self) -> Vec<u32> {
-        self.run("A", self.all.clone())
-    }
-
-    /// Makes and drops what letters say, of so many parameters; what is left.
-    fn run(&mut self, letters: &str, of: Range<usize>) -> Vec<u32> {
-        let mut live: Vec<(char, Vec<u32>)> = Vec::new();
-        for letter in letters.chars() {
-            let list = letter.to_ascii_uppercase();
-            if letter == list {
-                let made = of.clone().map(|i| self.make(letter, i)).collect();
-                live.push((list, made));
-            } else if let Some(at) = live.iter().position(|(known, _)| *known == list) {
-                self.events.drop_values(live.swap_remove(at).1);
-            }
-        }
-        live.into_iter().flat_map(|(_, values)| values).collect()
-    }
-
-    fn make(&mut self, letter: char, i: usize) -> u32 {
-        let p = self.events.param(i);
-        let bytes = match letter {
-            ..'U' => p.bytes(),
-            _ => p.shape.iter().min().map_or(Bytes::ZERO, |side| p.dtype.size_of(side.saturating_mul(*side))),
-        };
-        self.events.value("optimizer temporary", i, bytes)
-    }
+fn make(step: &mut Recorder<'_>, letter: char, i: usize) -> u32 {
+    let p = step.param(i);
+    let bytes = match letter {
+        ..'H' => p.bytes(),
+        ..'S' => p.dtype.size_of(1),
+        ..'U' => Bytes(4),
+        _ => p.shape.iter().min().map_or(Bytes::ZERO, |side| p.dtype.size_of(side.saturating_mul(*side))),
+    };
+    step.value("optimizer temporary", i, bytes)
 }
 
 #[cfg(test)]

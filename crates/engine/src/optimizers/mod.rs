@@ -31,6 +31,7 @@ mod radam;
 mod recorder;
 mod rmsprop;
 mod rprop;
+mod schedule_free_adamw;
 mod sgd;
 mod trust;
 
@@ -55,6 +56,7 @@ pub static ALL: &[&[&dyn Optimizer]] = &[
     radam::ALL,
     rmsprop::ALL,
     rprop::ALL,
+    schedule_free_adamw::ALL,
     sgd::ALL,
 ];
 

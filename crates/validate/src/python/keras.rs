@@ -49,6 +49,7 @@ pub fn script(
         "lamb" => ("Lamb", json!({})),
         "adafactor" => ("Adafactor", json!({})),
         "muon" => ("Muon", json!({})),
+        "schedule-free-adamw" => ("ScheduleFreeAdamW", json!({})),
         other => {
             refuse("--optimizer", format!("{other} is not in keras.optimizers"));
             ("", json!({}))

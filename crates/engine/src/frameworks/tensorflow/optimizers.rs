@@ -25,6 +25,7 @@ impl Update<'_> {
             ("adafactor", _) => self.adafactor(gradient, &slots),
             ("nadam", [m, v]) => self.nadam(gradient, *m, *v),
             ("lamb", [m, v]) => self.lamb(gradient, *m, *v),
+            ("schedule-free-adamw", [m, v]) => self.schedule_free(gradient, *m, *v),
             (_, []) => {
                 let scaled = self.flow.scaled("Mul", gradient);
                 self.subtract(self.variable, scaled);
@@ -130,6 +131,30 @@ impl Update<'_> {
         let scaled = self.flow.scaled("Mul", update);
         norms.into_iter().for_each(|norm| self.flow.wait(scaled, norm));
         self.subtract(self.variable, scaled);
+    }
+
+    /// `variable = (1 - β) m + β x` with `m -= α gradient / (√v + ε)` and an average `x`, which is found again from the variable.
+    fn schedule_free(&mut self, gradient: Wire, m: u32, v: u32) {
+        let square = self.flow.scaled("Square", gradient);
+        self.decay_towards(v, square);
+        let v = self.read(v);
+        let scaled = self.flow.scaled("RealDiv", v);
+        let root = self.flow.scaled("Sqrt", scaled);
+        let shifted = self.flow.shifted("AddV2", root);
+        let scaled = self.flow.scaled("Mul", gradient);
+        let by = self.quotient(scaled, shifted);
+        self.subtract(m, by);
+        let (new, old) = (self.read(m), self.read(self.variable));
+        let share = self.flow.scaled("Mul", new);
+        let difference = self.flow.binary("Sub", old, share);
+        let mut value = self.flow.scaled("RealDiv", difference);
+        for _ in 0..2 {
+            let kept = self.flow.scaled("Mul", value);
+            let new = self.read(m);
+            let share = self.flow.scaled("Mul", new);
+            value = self.flow.binary("AddV2", kept, share);
+        }
+        self.assign(self.variable, value);
     }
 
     fn adamax(&mut self, gradient: Wire, m: u32, u: u32) {
