@@ -76,7 +76,7 @@ impl Attribute<'_> {
     fn whole(&self) -> Option<i64> {
         let float = self.value.as_f64().filter(|f| self.value.is_f64() && f.fract() == 0.0)?;
         // Within what a float holds exactly.
-        (self.keras == Keras::V2 && float.abs() < 9e15).then_some(float as i64)
+        (self.keras != Keras::V3 && float.abs() < 9e15).then_some(float as i64)
     }
 }
 
@@ -275,8 +275,8 @@ mod tests {
             |value: Value| read::<Some>(&json!({"units": 1, "use_bias": value}), Keras::V3).unwrap().use_bias;
         assert!(of(json!(7)) && of(json!("yes")) && !of(json!(0)) && !of(json!(null)));
         let units = |keras| read::<Some>(&json!({"units": 2.0}), keras).map(|s| s.units);
-        assert_eq!(units(Keras::V2), Ok(2));
-        assert!(units(Keras::V3).is_err() && read::<Some>(&json!({"units": 2.5}), Keras::V2).is_err());
+        assert_eq!(units(Keras::V2(15)), Ok(2));
+        assert!(units(Keras::V3).is_err() && read::<Some>(&json!({"units": 2.5}), Keras::V2(15)).is_err());
         let none = read::<Some>(&json!({"units": 1, "lora_rank": 0, "width": null, "dropout": 1}), Keras::V3)
             .unwrap();
         assert_eq!((none.lora_rank, none.width, none.dropout), (None, None, 1.0));

@@ -38,7 +38,7 @@ pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Proble
     let version = text.version.as_deref().or_else(|| root.get("keras_version").and_then(Value::as_str));
     let producer = match (version, keras) {
         (Some(version), _) => format!("keras {version}"),
-        (None, Keras::V2) => "keras 2".into(),
+        (None, Keras::V2(_)) => "keras 2".into(),
         (None, Keras::V3) => "keras 3".into(),
     };
     Ok(Model {

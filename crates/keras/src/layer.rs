@@ -25,7 +25,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Keras {
-    V2,
+    /// With the number after the point, the newest where the file does not say.
+    V2(u32),
     V3,
 }
 
@@ -320,6 +321,9 @@ impl Op for LayerCall {
         } else if self.layer.layer.downcast::<Operation>().is_none() {
             // A layer that is told to stay in float32 casts what it is given (layer.py, `maybe_convert`), an operation does not.
             lowering.compute.autocast.get_or_insert(policy.compute);
+        }
+        if let Keras::V2(minor) = call.facts.keras {
+            lowering.keras_2 = Some(minor);
         }
         lowering.uncompiled |= UNCOMPILED.contains(&&*call.facts.class);
         self.layer.layer.tensorflow(&mut Run::new(&call, lowering, self.tensors));

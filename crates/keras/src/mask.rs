@@ -84,7 +84,7 @@ const TAKE: &[(&[&str], &str, usize, &str)] = &[
 pub(crate) fn taken(facts: &Facts, arguments: &Arguments) -> Vec<(&'static str, usize)> {
     let class = &*facts.class;
     let all = arguments.positional.iter().chain(arguments.named.values());
-    let is_alone = facts.keras == Keras::V2 || all.filter(|a| !a.tensors().is_empty()).count() < 2;
+    let is_alone = facts.keras != Keras::V3 || all.filter(|a| !a.tensors().is_empty()).count() < 2;
     let takes =
         TAKE.iter().filter(|(classes, name, ..)| classes.contains(&class) && (is_alone || *name != "mask"));
     let free = takes.filter(|(_, name, ..)| arguments.named.get(*name).is_none_or(Argument::is_null));

@@ -99,7 +99,7 @@ impl Model {
         let config = object.config;
         // Keras 3 sets a model's flag before it has its layers, so within another model the layers' own flags count
         // (models/functional.py, `Functional.__init__`); Keras 2 gathers nothing from a model that is frozen.
-        let flagged = path.is_empty() || reader.keras == Keras::V2;
+        let flagged = path.is_empty() || reader.keras != Keras::V3;
         let within = within && (!flagged || config.get("trainable").and_then(Value::as_bool).unwrap_or(true));
         if config.get("input_layers").is_some() && config.get("layers").is_some() {
             return Functional::read(config, reader, within, path).map(Model::Functional);
@@ -170,10 +170,12 @@ pub(crate) fn dims_of(dims: &[Value], name: &str) -> Shape {
 /// The version of Keras that wrote this object, where nothing else says it: version 2 writes no module beside the model's class.
 pub(crate) fn keras_of(root: &Value, version: Option<&str>) -> Keras {
     let version = version.or_else(|| root.get("keras_version").and_then(Value::as_str));
-    match version.and_then(|v| v.split('.').next()?.parse::<u32>().ok()) {
-        Some(major) if major < 3 => Keras::V2,
-        Some(_) => Keras::V3,
-        None if root.get("module").is_some() => Keras::V3,
-        None => Keras::V2,
+    let mut numbers = version.into_iter().flat_map(|v| v.split('.')).map_while(|n| n.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), _) if major > 2 => Keras::V3,
+        (None, _) if root.get("module").is_some() => Keras::V3,
+        (Some(2), Some(minor)) => Keras::V2(minor),
+        (Some(..2), _) => Keras::V2(0),
+        _ => Keras::V2(u32::MAX),
     }
 }

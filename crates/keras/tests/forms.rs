@@ -32,7 +32,7 @@ fn functional(layers: Vec<Value>, inputs: Value, outputs: Value) -> Value {
 fn a_sequential_model_of_keras_2_1_is_a_list() {
     let dense = json!({"class_name": "Dense", "config": {"name": "d", "units": 3, "batch_input_shape": [null, 4], "dtype": "float32"}});
     let model = read(json!({"class_name": "Sequential", "config": [dense], "keras_version": "2.1.6"}));
-    assert_eq!((model.keras, &*model.producer), (Some(Keras::V2), "keras 2.1.6"));
+    assert_eq!((model.keras, &*model.producer), (Some(Keras::V2(1)), "keras 2.1.6"));
     assert_eq!((parameters(&model.graph), &*shape(&model.graph, "d")), (15, "batchx3"));
     assert_eq!(&*model.graph.tensor(model.graph.inputs[0]).name, "d_input");
 }

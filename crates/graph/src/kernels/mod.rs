@@ -169,6 +169,8 @@ pub struct Flow {
     pub folds: bool,
     /// Whether a layer says that XLA does not compile it (`supports_jit`, keras/src/layers/layer.py): then none of the model is compiled.
     pub uncompiled: bool,
+    /// The release of Keras 2 whose layers they are: the number after the point.
+    pub keras_2: Option<u32>,
     /// Scalars that layers add to the loss.
     pub penalties: Vec<Wire>,
 }

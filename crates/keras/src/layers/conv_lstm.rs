@@ -183,7 +183,7 @@ impl Layer for ConvLstm {
         // Keras 3 names the cell's variables below the cell, Keras 2 below the layer.
         let of = |name: &str, shape: Vec<u64>| match call.facts.keras {
             Keras::V3 => call.weight(&format!("conv_lstm_cell/{name}"), shape),
-            Keras::V2 => call.weight(name, shape),
+            Keras::V2(_) => call.weight(name, shape),
         };
         let mut weights = vec![
             of("kernel", [&window[..], &[channels, width]].concat()),

@@ -50,7 +50,7 @@ impl Layer for DepthwiseConv {
         let (channels, made) = self.channels(self.window.input(inputs)?)?;
         let mut kernel = self.window.kernel()?;
         kernel.extend([channels, self.depth_multiplier]);
-        let name = if call.facts.keras == Keras::V2 { "depthwise_kernel" } else { "kernel" };
+        let name = if call.facts.keras != Keras::V3 { "depthwise_kernel" } else { "kernel" };
         let mut weights = vec![call.weight(name, kernel)];
         if self.use_bias {
             weights.push(call.weight("bias", [made]));

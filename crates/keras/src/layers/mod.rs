@@ -212,7 +212,7 @@ fn axes_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec
 
 /// The variables in float32 where the policy's are half, as Keras 2's norms keep them.
 fn in_float32(call: &Call<'_>, mut weights: Vec<Weight>) -> Vec<Weight> {
-    if call.facts.keras == Keras::V2 {
+    if call.facts.keras != Keras::V3 {
         weights.iter_mut().filter(|w| w.dtype.is_half()).for_each(|w| w.dtype = DType::Float32);
     }
     weights

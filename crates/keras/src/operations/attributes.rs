@@ -129,6 +129,6 @@ mod tests {
         assert!(check("Einsum", json!({"subscripts": 5})).is_err());
         assert!(check("Norm", json!({"ord": "smae"})).is_err());
         assert_eq!(check("Norm", json!({"ord": "fro", "axis": null})), Ok(()));
-        assert_eq!(checked("Norm", json!({"ord": "euclidean"}), Keras::V2), Ok(()));
+        assert_eq!(checked("Norm", json!({"ord": "euclidean"}), Keras::V2(15)), Ok(()));
     }
 }

@@ -262,53 +262,9 @@ fn visit(begin: Vec<u32>, readers: &[Vec<u32>], done: &mut [bool], reversed: &mu
     }
 }
 
-/// Puts updates into the order in which the walk begins at them: by the names of the kernels that Keras makes for the `k`-th
-/// variable of `count`, the last in the alphabet first.
-pub(super) fn by_name<T>(optimizer: &str, decays: bool, updates: Vec<T>) -> Vec<T> {
-    let count = updates.len();
-    let mut named: Vec<(String, T)> = updates
-        .into_iter()
-        .enumerate()
-        .map(|(k, update)| (number(optimizer, decays, k, count), update))
-        .collect();
-    named.sort_by(|a, b| b.0.cmp(&a.0));
-    named.into_iter().map(|(_, update)| update).collect()
-}
-
-/// The number in the name of the kernel at which the walk reaches the `k`-th variable's update: how many kernels of its kind an
-/// update has, and which of them it is. Read off the graphs of Keras 3.15's optimizers.
-fn number(optimizer: &str, decays: bool, k: usize, count: usize) -> String {
-    let (stride, first) = match optimizer {
-        // Mul_3/ReadVariableOp, Mul_7…: the first moment, once it is written
-        "adam" | "adamw" | "amsgrad" => (4, 3),
-        "adamax" | "nesterov" => (4, 2),
-        // Cast_2/ReadVariableOp, Cast_5…
-        "momentum" => (3, 2),
-        // AssignVariableOp_1, _3…; ReadVariableOp_1, _3…; Cast_1/ReadVariableOp, Cast_3…
-        "adadelta" | "lamb" | "rmsprop-momentum" => (2, 1),
-        "adafactor" => (13, 12),
-        // AssignSubVariableOp, AssignSubVariableOp_1…
-        _ => (1, 0),
-    };
-    // Weight decay multiplies twice for each variable, before the first update (base_optimizer.py, `_apply_weight_decay`).
-    let before = if decays && first > 1 { 2 * count } else { 0 };
-    match stride * k + first + before {
-        0 => String::new(),
-        n => n.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn walks_begin_at_the_last_name() {
-        let order = |optimizer, n: usize| by_name(optimizer, false, (0..n).collect());
-        assert_eq!(order("adam", 10), [1, 9, 8, 7, 0, 6, 5, 4, 3, 2]);
-        assert_eq!(order("sgd", 4), [3, 2, 1, 0]);
-        assert_eq!(order("sgd", 12), [9, 8, 7, 6, 5, 4, 3, 2, 11, 10, 1, 0]);
-    }
 
     #[test]
     fn what_the_walk_meets_first_stands_last() {

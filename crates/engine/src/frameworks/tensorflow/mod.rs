@@ -18,6 +18,7 @@ mod names;
 mod optimizers;
 mod pushed;
 mod rewritten;
+mod roots;
 mod schedule;
 mod setup;
 mod tape;

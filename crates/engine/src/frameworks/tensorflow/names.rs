@@ -52,6 +52,9 @@ pub(super) struct Names<'a> {
     layers: &'a [Arc<str>],
     /// By kernel, how many of its name stand before it in its scope.
     earlier: Vec<u32>,
+    /// What Keras appends to a name that it calls a second time, once to make the model and once to trace the step: version 2 has a graph for
+    /// each.
+    again: &'static [u8],
     /// Whether the optimizer's scope comes after the model's in the alphabet.
     pub(super) optimizer_is_last: bool,
 }
@@ -68,13 +71,19 @@ impl<'a> Names<'a> {
             earlier.push(*count);
             *count += 1;
         }
-        Names { model, layers, earlier, optimizer_is_last: false }
+        let again = if flow.keras_2.is_some() { b"/".as_slice() } else { b"_1/" };
+        Names { model, layers, earlier, again, optimizer_is_last: false }
     }
 
     /// The same where the step is this optimizer's. A model without a name is called after its class.
     pub(super) fn with(self, optimizer: &str) -> Names<'a> {
         let model = if self.model.is_empty() { "functional" } else { self.model };
-        let last = scope_of(optimizer).bytes().gt(called_again(model));
+        let is_keras_3 = self.again.len() > 1;
+        let scope = scope_of(optimizer).bytes().enumerate();
+        // Keras 2 opens a scope that is called as the class is (optimizer.py, `apply_gradients`).
+        let scope =
+            scope.map(|(i, letter)| if i > 0 || is_keras_3 { letter } else { letter.to_ascii_uppercase() });
+        let last = scope.gt(self.called(model));
         Names { optimizer_is_last: last, ..self }
     }
 
@@ -106,7 +115,13 @@ impl<'a> Names<'a> {
             .filter(|scope| !scope.is_empty())
             .into_iter()
             .flat_map(|scope| scope.bytes().chain([b'/']));
-        root.bytes().chain(called_again(model)).chain(called_again(layer)).chain(own)
+        root.bytes().chain(self.called(model)).chain(self.called(layer)).chain(own)
+    }
+
+    /// The name of a model or layer in a path.
+    fn called<'n>(&self, name: &'n str) -> impl Iterator<Item = u8> + use<'n> {
+        let ending = if name.is_empty() { b"" } else { self.again };
+        name.bytes().chain(ending.iter().copied())
     }
 
     /// What comes after the scope.
@@ -132,12 +147,6 @@ fn scope_of(optimizer: &str) -> &str {
         "rmsprop" => "rm_sprop",
         class => class,
     }
-}
-
-/// The name of a model or layer in a path: they are called a second time when the step is traced.
-fn called_again(name: &str) -> impl Iterator<Item = u8> + '_ {
-    let ending: &[u8] = if name.is_empty() { b"" } else { b"_1/" };
-    name.bytes().chain(ending.iter().copied())
 }
 
 /// The forward kernel in whose own scope a gradient kernel is.

@@ -5,7 +5,8 @@
 //! arrive as `IndexedSlices` and stay such in products, squares and quotients; what adds them to something else makes them dense first
 //! (`UnsortedSegmentSum`), and a variable that is changed by them is changed row by row (keras/src/backend/tensorflow/sparse.py).
 
-use super::{Builder, Effect, Flow, Wire, grappler};
+use super::roots::Rule;
+use super::{Builder, Effect, Flow, Wire};
 use crate::Category;
 use crate::optimizers::{Parameter, keras_slots};
 use crate::parameters::is_table_of_keras;
@@ -27,6 +28,7 @@ impl Builder<'_> {
     /// Adds the update of every variable that has a gradient; gives the kernels from which grappler walks, in its order.
     pub(super) fn update(&mut self, gradients: &BTreeMap<u32, Wire>) -> Vec<u32> {
         let optimizer = self.plan.optimizer.clone();
+        let rule = Rule::of(&optimizer, self.flow.keras_2);
         // The only one whose weight decay is not `None` unless it is asked for: 0.004 (adamw.py).
         let decays = self.plan.weight_decay || optimizer == "adamw";
         let finite = self.finite(gradients);
@@ -37,7 +39,7 @@ impl Builder<'_> {
             let layer = self.residents[*variable as usize].layer;
             let is_table = is_table_of_keras(&self.residents[*variable as usize].name);
             let shapes =
-                keras_slots(&optimizer, &Parameter { shape: of.shape[..].into(), dtype: of.dtype, is_table });
+                keras_slots(rule.name, &Parameter { shape: of.shape[..].into(), dtype: of.dtype, is_table });
             let slot = |b: &mut Self, shape: &[u64]| {
                 b.variable(shape, of.dtype, false, Category::OptimizerState, &"optimizer slot".into(), layer)
             };
@@ -70,8 +72,12 @@ impl Builder<'_> {
                 one.subtract(*variable, scaled);
             }
             let before = one.writes.len();
-            one.step(&optimizer, gradient);
-            roots.extend(root(&optimizer, &one.writes[before..]));
+            if rule.is_fused && one.flow.shape(gradient) == of.shape {
+                one.write("ResourceApply", Effect::Update(*variable), *variable, gradient);
+            } else {
+                one.step(rule.name, gradient);
+            }
+            roots.extend(rule.root(&one.writes[before..]));
             if let Some(average) = average {
                 let mut one = Update::new(&mut self.flow, *variable, Vec::new());
                 let old = one.read(average);
@@ -83,7 +89,7 @@ impl Builder<'_> {
             }
         }
         self.copy_on_read();
-        grappler::by_name(&optimizer, decays, roots)
+        rule.sort(decays, roots)
     }
 
     /// Whether all gradients are finite, which a loss scale asks before any of them is used
@@ -140,17 +146,6 @@ impl Builder<'_> {
             stored.optimizer_bytes += bytes;
         }
     }
-}
-
-/// Of the kernels that write a variable's slots and the variable itself, the one whose name, or whose reader's, is the last in
-/// the alphabet: `grappler`'s walk reaches the update there.
-fn root(optimizer: &str, writes: &[u32]) -> Option<u32> {
-    match optimizer {
-        "adadelta" | "lamb" | "rmsprop-momentum" => writes.get(1).or(writes.last()),
-        "sgd" | "adagrad" | "lion" => writes.last(),
-        _ => writes.first(),
-    }
-    .copied()
 }
 
 impl<'a> Update<'a> {
