@@ -11,7 +11,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
-use memfit_graph::kernels::Wire;
+use memfit_graph::kernels::{Flow, Wire};
 use memfit_graph::{DType, Dim, OpError};
 use serde::Deserialize;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub struct BatchNormalization {
     /// Whether renormalization keeps three more statistics (Keras 2).
     #[serde(default)]
     pub renorm: bool,
-    /// Keras 2's choice of kernel; `None` where Keras chooses.
+    /// Keras 2's choice of kernel; `None` where Keras chooses. It writes it into no file, nor `synchronized`.
     #[serde(default)]
     pub fused: Option<bool>,
     /// Splits of the batch that are normalized apart (Keras 2).
@@ -87,6 +87,20 @@ impl BatchNormalization {
             }
         }
     }
+}
+
+/// Mean and variance as replicas put them together: of sums, `max(sum(x²) / n - (sum(x) / n)², 0)` (`_sync_calculate_mean_and_var`).
+fn sums(flow: &mut Flow, x: Wire, shape: &[u64]) -> (Wire, Wire) {
+    flow.within("moments", |flow| {
+        let sum = flow.reduce("Sum", x, shape);
+        let square = flow.unary("Square", x);
+        let squares = flow.reduce("Sum", square, shape);
+        let mean = flow.scaled("DivNoNan", sum);
+        let of_squares = flow.scaled("DivNoNan", squares);
+        let square = flow.unary("Square", mean);
+        let difference = flow.binary("Sub", of_squares, square);
+        (mean, flow.clip_side("Maximum", difference))
+    })
 }
 
 impl Layer for BatchNormalization {
@@ -172,7 +186,10 @@ impl Layer for BatchNormalization {
         let statistics = if training {
             // Without the axes of one element that they are over.
             let channels: Vec<u64> = per_channel.iter().copied().filter(|d| *d != 1).collect();
-            let (mean, variance) = run.moments(x, &per_channel);
+            let (mean, variance) = match self.synchronized && !run.is_keras3() {
+                true => sums(run, x, &per_channel),
+                false => run.moments(x, &per_channel),
+            };
             (run.view("Squeeze", mean, &channels), run.view("Squeeze", variance, &channels))
         } else {
             let (mean, variance) = (next(run, true), next(run, true));

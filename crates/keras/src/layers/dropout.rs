@@ -140,7 +140,8 @@ impl Layer for Dropout {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        let x = run.x(0);
+        // As under `pytorch`.
+        let x = if matches!(self.noise, Noise::Spatial(_)) { run.raw(0) } else { run.x(0) };
         if !run.compute.training || (self.rate == 0.0 && self.stddev == 0.0) {
             return run.finish(x);
         }

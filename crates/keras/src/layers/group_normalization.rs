@@ -1,6 +1,7 @@
 //! GroupNormalization. Keras 2 and 3.
 //!
-//! keras/src/layers/normalization/group_normalization.py: statistics for each group of channels of each sample.
+//! keras/src/layers/normalization/group_normalization.py: statistics for each group of channels of each sample. Keras 2 weights them by a mask
+//! of ones, which are folded (tf.nn.weighted_moments); unlike `tf.nn.moments` the differences' gradient flows to the mean too.
 
 use super::LayerSpec;
 use crate::layer::{Call, Layer, Weight};
@@ -97,7 +98,17 @@ impl Layer for GroupNormalization {
         let inner = run.made(x).elements().checked_div(batch.saturating_mul(groups)).unwrap_or(0);
         let width = channels.checked_div(groups).unwrap_or(1).max(1);
         let grouped = run.view("Reshape", x, &[batch, inner.checked_div(width).unwrap_or(0), groups, width]);
-        let statistics = run.moments(grouped, &[batch, 1, groups, 1]);
+        let each = [batch, 1, groups, 1];
+        let statistics = match run.is_keras3() {
+            true => run.moments(grouped, &each),
+            false => run.within("weighted_moments", |flow| {
+                let sum = flow.reduce("Sum", grouped, &each);
+                let mean = flow.scaled("DivNoNan", sum);
+                let difference = flow.binary("SquaredDifference", grouped, mean);
+                let sum = flow.reduce("Sum", difference, &each);
+                (mean, flow.scaled("DivNoNan", sum))
+            }),
+        };
         // Scale and offset go into the statistics, which are small.
         let mut part = |given: bool, k: usize| {
             given.then(|| {

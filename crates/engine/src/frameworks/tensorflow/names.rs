@@ -6,9 +6,11 @@
 //! that opens no scope of its own (`Softmax`) leaves its name out of its gradient's.
 //! What a function of Keras or TensorFlow calls its kernels is only known as far as [`called`] goes: most are called what
 //! they are, and those that Python's operators make begin with a small letter. An operation between layers has no scope.
+//! Keras 2 hands its variables to TensorFlow's functions, which read them in their own scopes (`mul/ReadVariableOp`); an operator of Python
+//! whose first operand is a variable reads it beside its own.
 
 use super::Flow;
-use memfit_graph::kernels::{Kernel, OF_MODEL, Stage};
+use memfit_graph::kernels::{Effect, Kernel, OF_MODEL, Stage};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +27,9 @@ const COMMUTATIVE: &[&str] = &[
     "NotEqual",
     "SquaredDifference",
 ];
+
+/// Kernels that Python's operators make.
+const OPERATORS: &[&str] = &["AddV2", "Mul", "RealDiv", "Sub"];
 
 /// Whether grappler sorts what this kernel reads.
 pub(super) fn commutes(kernel: &Kernel) -> bool {
@@ -55,6 +60,8 @@ pub(super) struct Names<'a> {
     /// What Keras appends to a name that it calls a second time, once to make the model and once to trace the step: version 2 has a graph for
     /// each.
     again: &'static [u8],
+    /// By kernel, which one it reads a variable for, where its name tells.
+    read_for: Vec<Option<u32>>,
     /// Whether the optimizer's scope comes after the model's in the alphabet.
     pub(super) optimizer_is_last: bool,
 }
@@ -72,7 +79,16 @@ impl<'a> Names<'a> {
             *count += 1;
         }
         let again = if flow.keras_2.is_some() { b"/".as_slice() } else { b"_1/" };
-        Names { model, layers, earlier, again, optimizer_is_last: false }
+        let mut read_for = vec![None; flow.kernels.len()];
+        for (at, kernel) in (0..).zip(&flow.kernels).filter(|_| flow.keras_2.is_some()) {
+            for (i, wire) in kernel.inputs.iter().enumerate() {
+                let is_named = i > 0 || !OPERATORS.contains(&kernel.name);
+                if matches!(flow.kernel(*wire).effect, Effect::Read(_)) && is_named {
+                    read_for[wire.kernel as usize].get_or_insert(at);
+                }
+            }
+        }
+        Names { model, layers, earlier, again, read_for, optimizer_is_last: false }
     }
 
     /// The same where the step is this optimizer's. A model without a name is called after its class.
@@ -83,13 +99,13 @@ impl<'a> Names<'a> {
         // Keras 2 opens a scope that is called as the class is (optimizer.py, `apply_gradients`).
         let scope =
             scope.map(|(i, letter)| if i > 0 || is_keras_3 { letter } else { letter.to_ascii_uppercase() });
-        let last = scope.gt(self.called(model));
+        let last = scope.gt(self.path(model));
         Names { optimizer_is_last: last, ..self }
     }
 
     /// Which of two kernels has the name that comes first in the alphabet.
     pub(super) fn compare(&self, flow: &Flow, a: u32, b: u32) -> Ordering {
-        let [of_a, of_b] = [a, b].map(|at| &flow.kernels[at as usize]);
+        let [of_a, of_b] = [a, b].map(|at| &flow.kernels[self.read_for[at as usize].unwrap_or(at) as usize]);
         self.scope(of_a).cmp(self.scope(of_b)).then_with(|| self.inner(flow, a).cmp(&self.inner(flow, b)))
     }
 
@@ -115,21 +131,33 @@ impl<'a> Names<'a> {
             .filter(|scope| !scope.is_empty())
             .into_iter()
             .flat_map(|scope| scope.bytes().chain([b'/']));
-        root.bytes().chain(self.called(model)).chain(self.called(layer)).chain(own)
+        root.bytes().chain(self.path(model)).chain(self.path(layer)).chain(own)
     }
 
     /// The name of a model or layer in a path.
-    fn called<'n>(&self, name: &'n str) -> impl Iterator<Item = u8> + use<'n> {
+    fn path<'n>(&self, name: &'n str) -> impl Iterator<Item = u8> + use<'n> {
         let ending = if name.is_empty() { b"" } else { self.again };
         name.bytes().chain(ending.iter().copied())
     }
 
+    /// What Python calls a kernel: Keras 2 calls no function of its own around a convolution.
+    fn called(&self, kernel: &Kernel) -> &'static str {
+        match kernel.name {
+            "Conv2D" | "Conv3D" if self.again.len() == 1 => kernel.name,
+            _ => called(kernel),
+        }
+    }
+
     /// What comes after the scope.
     fn inner(&self, flow: &Flow, at: u32) -> String {
+        if let Some(reader) = self.read_for[at as usize] {
+            return format!("{}/ReadVariableOp", self.inner(flow, reader));
+        }
         let kernel = &flow.kernels[at as usize];
+        let called = self.called(kernel);
         let own = match self.earlier[at as usize] {
-            0 => called(kernel).to_owned(),
-            n => format!("{}_{n}", called(kernel)),
+            0 => called.to_owned(),
+            n => format!("{called}_{n}"),
         };
         match scoped_gradient(flow, kernel) {
             Some(of) => format!("{}/{own}", self.inner(flow, of)),
