@@ -85,8 +85,15 @@ impl Layer for Resizing {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        let (x, shape) = (run.x(0), run.out_shape(0));
-        let y = run.resize("ResizeBilinear", x, shape);
-        run.finish(y);
+        let (mut x, shape) = (run.x(0), run.out_shape(0).to_vec());
+        // What is larger than the crop is cut (center_crop.py, random_crop.py), what is smaller is made larger.
+        let cut: Vec<u64> = run.shape(x).iter().zip(&shape).map(|(whole, size)| *size.min(whole)).collect();
+        if self.crops && run.shape(x) != cut {
+            x = run.moved("StridedSlice", x, &cut);
+        }
+        if !self.crops || cut != shape {
+            x = run.resize("ResizeBilinear", x, &shape);
+        }
+        run.finish(x);
     }
 }

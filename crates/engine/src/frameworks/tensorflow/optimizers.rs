@@ -64,9 +64,11 @@ impl Update<'_> {
         self.assign(m, new);
         let mut by = self.read(m);
         if nesterov {
-            // Of both products of the gradient, grappler and XLA keep one.
+            // Of both products of the gradient, grappler and XLA keep one, but Keras 2 reads the learning rate for each.
+            let again = self.flow.keras_2.map(|_| self.flow.scaled("Mul", gradient));
+            let again = again.map_or(scaled, |again| self.dense(again));
             let kept = self.flow.scaled("Mul", by);
-            by = self.flow.binary("Sub", kept, scaled);
+            by = self.flow.binary("Sub", kept, again);
         }
         self.add(self.variable, by);
     }

@@ -50,7 +50,7 @@ impl<'a> Rule<'a> {
     pub(super) fn root(&self, writes: &[u32]) -> Option<u32> {
         let at = match self.write {
             Ok(at) => at,
-            Err(back) => writes.len().checked_sub(back.saturating_add(1)).unwrap_or_default(),
+            Err(back) => writes.len().saturating_sub(back.saturating_add(1)),
         };
         writes.get(at).or(writes.last()).copied()
     }
