@@ -77,6 +77,21 @@ impl<'r, 'a> Run<'r, 'a> {
         self.call.facts.keras == Keras::V3
     }
 
+    /// `x / |x|`, over the axes that are one in `rows`: Keras 3 bounds the inverse norm (ops/nn.py, `_normalize`), Keras 2 the sum
+    /// (`tf.math.l2_normalize`).
+    pub fn unit(&mut self, x: Wire, rows: &[u64]) -> Wire {
+        let square = self.unary("Square", x);
+        let sum = self.reduce("Sum", square, rows);
+        let inverse = if self.is_keras3() {
+            let inverse = self.unary("Rsqrt", sum);
+            self.clip_side("Minimum", inverse)
+        } else {
+            let sum = self.clip_side("Maximum", sum);
+            self.unary("Rsqrt", sum)
+        };
+        self.binary("Mul", x, inverse)
+    }
+
     /// Whether it trains, rather than infers or is frozen.
     pub fn trains(&self) -> bool {
         self.compute.training && self.call.facts.trainable

@@ -64,7 +64,26 @@ impl Layer for Dot {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        let (x, y, shape) = (run.x(0), run.x(1), run.out_shape(0));
+        let [x, y] = [0, 1].map(|i| {
+            let mut x = run.x(i);
+            let mut shape = run.shape(x).to_vec();
+            let axis = self.axes.get(i).or(self.axes.first()).copied().unwrap_or(-1);
+            let axis = super::position(shape.len(), axis).min(shape.len().saturating_sub(1));
+            if self.normalize {
+                let mut rows = shape.clone();
+                rows.get_mut(axis).into_iter().for_each(|d| *d = 1);
+                x = run.unit(x, &rows);
+            }
+            // The axis that is summed goes last in the first, behind the batch in the second.
+            let to = if i == 0 { shape.len().saturating_sub(1) } else { 1 };
+            if shape.len() > 2 && axis != to {
+                let size = shape.remove(axis);
+                shape.insert(to, size);
+                x = run.moved("Transpose", x, &shape);
+            }
+            x
+        });
+        let shape = run.out_shape(0);
         let z = run.matmul("BatchMatMulV2", x, y, shape);
         run.finish(z);
     }

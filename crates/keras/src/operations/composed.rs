@@ -50,11 +50,7 @@ impl Operation {
             }
             "Normalize" => {
                 let rows = self.rows(run, x);
-                let square = run.unary("Square", x);
-                let sum = run.reduce("Sum", square, &rows);
-                let inverse = run.unary("Rsqrt", sum);
-                let inverse = run.clip_side("Minimum", inverse);
-                run.binary("Mul", x, inverse)
+                run.unit(x, &rows)
             }
             "Logsumexp" => {
                 let rows = self.rows(run, x);
