@@ -78,7 +78,8 @@ impl Net {
         let outputs: Vec<Value> = outputs.iter().map(|name| json!([name, 0, 0])).collect();
         let config =
             json!({ "name": "net", "layers": self.layers, "input_layers": inputs, "output_layers": outputs });
-        json!({ "class_name": "Functional", "config": config, "keras_version": "2.11.0", "backend": "tensorflow" })
+        // These programs step by TensorFlow 1's kernels, as Keras did before 2.11.
+        json!({ "class_name": "Functional", "config": config, "keras_version": "2.10.0", "backend": "tensorflow" })
             .to_string()
     }
 }
