@@ -97,6 +97,61 @@ fn what_others_hold_of_the_card_is_no_room() {
     assert!(beside > 0 && beside < alone / 4, "{beside} of {alone}");
 }
 
+/// A limit is the allocator's: the card's context is beside it, and what is said of the step and of the largest batch agree.
+#[test]
+fn a_limit_in_the_log_is_the_allocators() {
+    let model = file("explain_limited.onnx", &Builder::conv().bytes());
+    let of = |name: &str, allowed: &str, batch: &str| {
+        let log = format!(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 196.00 MiB. GPU 0 has a total capacity of 24.00 GiB of which 120.00 MiB is free. {allowed}Including non-PyTorch memory, this process has 23.70 GiB memory in use. Of the allocated memory 3.61 GiB is allocated by PyTorch, and 241.12 MiB is reserved by PyTorch but unallocated.\n"
+        );
+        let log = file(name, log.as_bytes());
+        let text = memfit(&["explain", &log, &model, "-b", batch]).out;
+        let json =
+            memfit(&["explain", &log, &model, "-b", batch, "--format", "json"]).json()["model"].clone();
+        (json["largest_batch_size"].as_u64().unwrap(), json["verdict"].as_str().unwrap().to_owned(), text)
+    };
+    let (open, ..) = of("explain_open.log", "", "4");
+    let (limited, verdict, text) = of("explain_allowed.log", "6.00 GiB allowed; ", "2000000");
+    assert!(limited > open / 5 && limited < open / 3, "{limited} of {open}");
+    assert!(verdict == "does-not-fit" && text.contains("that it may take"), "{text}");
+    for (name, allowed, largest) in
+        [("explain_open.log", "", open), ("explain_allowed.log", "6.00 GiB allowed; ", limited)]
+    {
+        let (_, verdict, text) = of(name, allowed, &largest.to_string());
+        assert!(verdict != "does-not-fit" && !text.contains("more than the"), "{text}");
+        let (_, verdict, text) = of(name, allowed, &(largest * 11 / 10).to_string());
+        assert!(verdict == "does-not-fit", "{text}");
+    }
+}
+
+/// Of validation it speaks as of a forward pass, not of the step.
+#[test]
+fn validation_is_no_step() {
+    let file_of_model = file("explain_validation.onnx", &Builder::conv().bytes());
+    let said = |name: &str, frame: &str| {
+        let log = format!(
+            "Epoch 2/10: 5/10 [00:01<00:01]\nTraceback (most recent call last):\n  File \"train.py\", line 90, in validate\n{frame}    out = model(x)\nRuntimeError: CUDA out of memory. Tried to allocate 98.00 MiB (GPU 0; 7.80 GiB total capacity; 6.90 GiB already allocated; 50.56 MiB free; 7.00 GiB reserved in total by PyTorch)\n"
+        );
+        let log = file(name, log.as_bytes());
+        let args = ["explain", &log, &file_of_model, "-b", "64"];
+        let json = memfit(&[&args[..], &["--format", "json"]].concat()).json();
+        (memfit(&args).out, json["model"].clone())
+    };
+    let (text, model) = said("explain_validate.log", "");
+    assert_eq!((&model["of"], &model["advice"]), (&json!("validation"), &json!(null)));
+    assert!(text.contains("The validation batch was 64") && !text.contains("micro-batch"), "{text}");
+    assert!(
+        model["with_autograd_device_bytes"].as_u64() >= model["predicted_device_bytes"].as_u64(),
+        "{model}"
+    );
+    assert!(model["contradictions"].to_string().contains("autograd was on"), "{model}");
+    let decorated = "  File \"torch/utils/_contextlib.py\", line 116, in decorate_context\n";
+    let (text, model) = said("explain_no_grad.log", decorated);
+    assert_eq!(model["with_autograd_device_bytes"], json!(null), "{text}");
+    assert!(text.contains("What helps: outputs taken off the device"), "{text}");
+}
+
 #[test]
 fn a_log_that_is_not_there_is_bad_input() {
     assert_eq!(memfit(&["explain", "missing.log"]).code, 2);

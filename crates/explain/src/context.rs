@@ -53,13 +53,13 @@ macro_rules! regex {
 
 // Python's own frames; those of Rich (`train.py:12 in main`) and of IPython (`File train.py:12, in main(x)`, `train.py in main(x)`).
 regex!(frame, r#"(?:File "([^"]*)", line \d+,|(\S+\.py)(?::\d+,?)?) in ([\w<>.]+)"#);
-regex!(epoch, r"(?i)\bepoch[\s:=\[(#]*(\d+)");
-regex!(step, r"(?i)\b(?:step|iter|iteration|batch)[\s:=\[(#]*(\d+)");
+regex!(epoch, r"(?i)\bepoch[ \t:=\[(#]*(\d+)");
+regex!(step, r"(?i)\b(?:step|iter|iteration|batch)[ \t:=\[(#]*(\d+)");
 regex!(bar, r"(\d+)/\d+ \[");
 regex!(batch, r"(?i)batch[-_ ]?size['\x22]?\s*[:=]?\s*(\d+)");
 regex!(
     reading_of,
-    r"(?i)\b(?:max[ _]?mem(?:ory)?|gpu[ _]?mem(?:ory)?|mem(?:ory)?|memory_allocated|cuda[ _]mem|vram)(?:[ _](?:used|allocated|reserved|usage))?\s*[:=]\s*(\d+(?:\.\d+)?)\s?([KMGT]?i?B?)\b"
+    r"(?i)\b(?:max[ _]?mem(?:ory)?|gpu[ _]?mem(?:ory)?|mem(?:ory)?|memory_allocated|cuda[ _]mem|vram)(?:[ _](?:used|allocated|reserved|usage))?(?:\s*[:=]\s*(\d+(?:\.\d+)?)\s?([KMGT]?i?B?)|\s(\d+(?:\.\d+)?)\s?([KMGT]i?B))\b"
 );
 
 /// What a line contains that prints the memory used so far.
@@ -81,6 +81,9 @@ pub(crate) const READINGS: &[&str] = &[
     "vram",
 ];
 
+/// What it contains where a size with its unit follows at once: `mem 10.1 GiB`.
+pub(crate) const READINGS_BEFORE_A_NUMBER: &[&str] = &["mem ", "Mem ", "memory ", "Memory "];
+
 /// What a traceback begins with.
 const TRACEBACK: &str = "Traceback (most recent call last)";
 
@@ -101,10 +104,16 @@ fn unescaped(line: &str) -> String {
 /// The memory that a line prints, in KiB where it has a unit, else in thousandths of its own.
 pub(crate) fn reading(line: &str) -> Option<u64> {
     let found = reading_of().captures(line)?;
-    let (number, unit) = (found.get(1)?.as_str(), found.get(2).map_or("", |u| u.as_str()));
+    let number = found.get(1).or(found.get(3))?.as_str();
+    let unit = found.get(2).or(found.get(4)).map_or("", |u| u.as_str());
     let sized =
         if unit.is_empty() || unit == "B" { format!("{number}KB") } else { format!("{number}{unit}") };
     crate::size::size(&sized).map(|b| b.0 >> 10)
+}
+
+/// The first epoch that a line names.
+pub(crate) fn epoch_of(line: &str) -> Option<u64> {
+    epoch().captures(line)?.get(1)?.as_str().parse().ok()
 }
 
 impl Context {
@@ -253,6 +262,8 @@ mod tests {
     fn readings_of_common_printers() {
         assert_eq!(reading("Epoch: [0] [10/100] loss: 2.1 max mem: 5432"), Some(5432));
         assert_eq!(reading("step 5 GPU mem: 3.5 GB"), Some(3_670_016));
+        assert_eq!(reading("step 5 mem 10.5 GiB"), Some(21 << 19));
+        assert_eq!(reading("step 5 mem 10"), None, "of what does not say so");
         assert_eq!(reading("the memory: of it"), None);
     }
 }

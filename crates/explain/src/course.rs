@@ -9,6 +9,10 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 pub(crate) struct Course {
     /// A step was done.
     pub(crate) progress: bool,
+    /// That a progress bar shows, which is drawn when it happens; what is printed may have waited in a buffer.
+    pub(crate) bar: bool,
+    /// Training came to its end.
+    pub(crate) finished: bool,
     /// A process has ended for a failure.
     pub(crate) end: bool,
 }
@@ -22,6 +26,7 @@ enum Sign {
     Bar,
     /// A unit that follows a number: `5it/s`.
     Speed,
+    Finished,
     End,
 }
 
@@ -40,6 +45,17 @@ const COUNTERS: [&str; 12] = [
     "ITERATION",
 ];
 const SPEEDS: [&str; 3] = ["it/s", "s/it", "s/step"];
+/// Lightning's, transformers' (`{'train_runtime': …}`) and what people print.
+const FINISHED: [&str; 8] = [
+    "`Trainer.fit` stopped: `max_",
+    "'train_runtime'",
+    "Training complete",
+    "training complete",
+    "Training finished",
+    "training finished",
+    "Finished training",
+    "Finished Training",
+];
 const ENDS: [&str; 8] = [
     "ChildFailedError",
     "Aborted",
@@ -68,6 +84,7 @@ impl Words {
         add(&COUNTERS, Sign::Counter);
         add(&["/"], Sign::Bar);
         add(&SPEEDS, Sign::Speed);
+        add(&FINISHED, Sign::Finished);
         add(&ENDS, Sign::End);
         let all = AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(&patterns);
         let all = all.unwrap_or_else(|_| unreachable!("the words are constants"));
@@ -83,6 +100,7 @@ impl Words {
             let before = start.checked_sub(1);
             match self.signs[found.pattern()] {
                 Sign::End => course.end = true,
+                Sign::Finished => course.finished = true,
                 Sign::Speed => {
                     course.progress |= before.is_some_and(|at| digit(at) || matches!(line[at], b'm' | b'u'))
                 }
@@ -96,10 +114,11 @@ impl Words {
                 Sign::Bar => {
                     let number = line[end..].iter().take_while(|b| b.is_ascii_digit()).count();
                     let bar = number > 0 && line[end + number..].starts_with(b" [");
-                    course.progress |= bar && before.is_some_and(digit);
+                    course.bar |= bar && before.is_some_and(digit);
                 }
             }
         }
+        course.progress |= course.bar;
         course
     }
 }
@@ -120,6 +139,11 @@ mod tests {
             "10s 50ms/step",
         ] {
             assert!(words.judge(line.as_bytes()).progress, "{line}");
+        }
+        for line in
+            ["`Trainer.fit` stopped: `max_epochs=2` reached.", "{'train_runtime': 12.5, 'train_loss': 0.1}"]
+        {
+            assert!(words.judge(line.as_bytes()).finished, "{line}");
         }
         for line in ["the next step is", "epochs: many", "stepwise 5", "a/b [x", "sixty it/s"] {
             assert!(!words.judge(line.as_bytes()).progress, "{line}");

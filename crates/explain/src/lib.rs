@@ -55,6 +55,8 @@ pub struct Log {
     pub readings: Vec<(u64, u64)>,
     /// Lines of progress after the last failure.
     pub progress_after: u64,
+    /// Whether training came to its end after the last failure, or an epoch followed another.
+    pub finished_after: bool,
     /// Whether something after the last failure says that the process ended.
     pub died_after: bool,
     /// How many of the messages belong to failures that the run survived before the last one.
@@ -80,9 +82,15 @@ impl Log {
         told.or(Some(first))
     }
 
+    /// Whether lines after the last failure show work. One or two lines of progress may have waited in a buffer, or be a bar's that is
+    /// drawn once more as it closes.
+    pub(crate) fn shows_work(&self) -> bool {
+        (self.progress_after >= 3 || self.finished_after) && !self.died_after
+    }
+
     /// Whether the run made steps after the last failure and did not end for it.
     pub(crate) fn went_on(&self) -> bool {
-        self.failure().is_some() && self.progress_after >= 3 && !self.died_after
+        self.failure().is_some() && self.shows_work()
     }
 
     /// How the run ended.

@@ -57,6 +57,14 @@ pub(crate) const FOUND: &str = "found at the start";
 pub(crate) const NO_ROOM: &str = "vLLM: the weights leave no room for the cache";
 pub(crate) const ONE_REQUEST: &str = "vLLM: one request's cache does not fit beside the weights";
 
+/// The details of what cuDNN says where nothing that it tried ran.
+pub(crate) const NO_ENGINE: &str = "no engine could run";
+pub(crate) const NO_ALGORITHM: &str = "no algorithm could run";
+
+/// The detail of a worker of a data loader that a bus error ended, and of a process that one ended.
+pub(crate) const WORKERS_BUS_ERROR: &str = "bus error of a worker";
+pub(crate) const BUS_ERROR: &str = "signal 7";
+
 /// Another process on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {

@@ -4,21 +4,24 @@
 //! to 1 MiB makes it ask for 2 MiB, up to 10 MiB for 20 MiB, and a larger one is rounded up to 2 MiB
 //! (c10/cuda/CUDACachingAllocator.cpp, `get_allocation_size`), so that a tensor is recognised by its size when it is large.
 
-use crate::causes::elsewhere;
+mod card;
+mod forward;
+mod room;
+mod words;
+
 use crate::{Log, Message};
+use forward::Forward;
 use memfit_engine::advise::{Advice, Around, advise};
-use memfit_engine::devices::{Card, Device};
+use memfit_engine::devices::Card;
 use memfit_engine::fit::{self, Subject};
 use memfit_engine::{Estimate, EventKind, Model, Peak, Phase, Plan, Verdict};
 use memfit_graph::{Binding, Bytes};
-use serde_json::{Value, json};
+use room::Room;
 
 /// How many places are named.
 const PLACES: usize = 3;
 /// How many divisors of a tensor's first dim are tried as the batch.
 const DIVISORS: usize = 16;
-/// How many changes are named where no set of them makes the step fit.
-const CHANGES: usize = 3;
 
 /// Where an allocation of the failing size is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,14 +43,20 @@ pub struct Beside {
     pub batch_from: &'static str,
     /// Where the failing allocation may have been made.
     pub places: Vec<Place>,
-    /// What that batch takes, as the driver shows it.
+    /// What that batch takes, as the driver shows it, where nothing is in its way.
     pub predicted: Option<Bytes>,
+    /// How the step gets on inside of the log's card.
+    pub(crate) room: Option<Room>,
+    /// The forward pass that ran out in the place of a step.
+    pub(crate) forward: Option<Forward>,
     /// What the log says otherwise than the model at that batch, sentence by sentence.
     pub contradictions: Vec<String>,
     /// What the framework could take.
     pub capacity: Option<Bytes>,
     /// The largest batch that fits, as `memfit fit` says it; 0 where not even one sample does.
     pub fitting: Option<u64>,
+    /// The largest that fits at the high end of the range too.
+    pub safe: Option<u64>,
     /// What to change, as `memfit advise` says it.
     pub advice: Option<Advice>,
 }
@@ -62,17 +71,20 @@ pub fn beside(
     let capacity = failure.limit.or(failure.capacity);
     let first = failure.shape.as_ref().and_then(|s| s.first().copied()).filter(|b| *b > 0);
     let mut at = None;
-    let mut constant = Vec::new();
-    for (batch, from, sure) in candidates(batch, log.context.batch, first) {
+    let (mut constant, mut lesser) = (Vec::new(), None);
+    // A forward pass alone has a batch size of its own, and the log may name that of training.
+    let alone = forward::run(log).is_some();
+    let pass = log.context.pass.or(alone.then_some(Phase::Forward));
+    for (batch, from, sure) in candidates(batch, log.context.batch, first, alone) {
         let Some(step) = estimate(batch) else { continue };
-        let mut found = places(&step, failure, log.context.pass);
+        let mut found = places(&step, failure, pass);
         // What was held when the allocation failed is less than the peak it was on the way to.
         let likely = failure.allocated.is_none_or(|held| step.peak.allocated.0 >= held.0 / 100 * 97);
         if !sure {
             // A tensor that is as large at another batch says nothing of the batch.
             let other = match found.is_empty() {
                 true => Vec::new(),
-                false => estimate(batch + 1).map_or_else(Vec::new, |s| places(&s, failure, log.context.pass)),
+                false => estimate(batch + 1).map_or_else(Vec::new, |s| places(&s, failure, pass)),
             };
             let same: Vec<Place> = found.extract_if(.., |place| other.contains(place)).collect();
             if constant.is_empty() {
@@ -83,11 +95,15 @@ pub fn beside(
             at = Some((batch, from, found, step.peak));
             break;
         }
+        // Of a forward pass alone the most is less than a step's, so that what was held tells the batch only as long as some step explains it.
+        if alone && !found.is_empty() && lesser.is_none() {
+            lesser = Some((batch, from, found, step.peak));
+        }
     }
     let mut beside = Beside { capacity, ..Beside::default() };
-    match at {
+    match at.or(lesser) {
         Some((batch, from, places, peak)) => {
-            beside.contradictions = contradictions(log, failure, batch, &peak);
+            beside.contradictions = contradictions(log, failure, batch, (!alone).then_some(&peak));
             (beside.batch, beside.batch_from, beside.predicted) = (Some(batch), from, Some(peak.device));
             beside.places = places;
         }
@@ -106,12 +122,14 @@ pub fn beside(
 }
 
 /// What the log says otherwise than a step at this batch.
-fn contradictions(log: &Log, failure: &Message, batch: u64, peak: &Peak) -> Vec<String> {
+fn contradictions(log: &Log, failure: &Message, batch: u64, peak: Option<&Peak>) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(named) = log.context.batch.filter(|named| *named > 0 && *named != batch) {
         said.push(format!("The log names another batch: {named}."));
     }
-    if let Some(held) = failure.allocated.filter(|held| held.0 / 100 * 97 > peak.allocated.0) {
+    if let (Some(peak), Some(held)) = (peak, failure.allocated)
+        && held.0 / 100 * 97 > peak.allocated.0
+    {
         said.push(format!(
             "Tensors held {held} when the allocation failed, and this step never holds more than {}: the batch or a size was larger, \
              or other tensors are alive (another model, outputs that are kept, graphs of earlier steps).",
@@ -121,11 +139,13 @@ fn contradictions(log: &Log, failure: &Message, batch: u64, peak: &Peak) -> Vec<
     said
 }
 
-/// Batches to try: what each is, and whether it needs no tensor of the failing size to be believed.
+/// Batches to try: what each is, and whether it needs no tensor of the failing size to be believed; what the log names needs one
+/// first where a forward pass ran out `alone`.
 fn candidates(
     given: Option<u64>,
     named: Option<u64>,
     first: Option<u64>,
+    alone: bool,
 ) -> impl Iterator<Item = (u64, &'static str, bool)> {
     let of_tensor = |b| (b, "the first dim of the tensor that failed", false);
     let divisors =
@@ -136,12 +156,14 @@ fn candidates(
     let sizes = (0..14u32).flat_map(|k| [1u64 << k, 3u64 << k >> 1]);
     let sizes = sizes.map(|b| (b, "the batch at which a tensor has the size that failed", false));
     let given = given.map(|b| (b, "as given", true));
+    let named = move |sure| named.filter(|b| *b > 0).map(move |b| (b, "named in the log", sure));
     given
         .into_iter()
-        .chain(named.filter(|b| *b > 0).map(|b| (b, "named in the log", true)))
+        .chain(named(!alone))
         .chain(first.map(of_tensor))
         .chain(divisors)
         .chain(sizes)
+        .chain(named(true))
 }
 
 /// The largest segment that PyTorch asks of the driver for a tensor of another size.
@@ -205,124 +227,34 @@ fn likeness(layer: &str, node: &str) -> usize {
     node.split('/').map(of).max().unwrap_or(0)
 }
 
-/// The card that the log names, or one of the size that it tells, with what the log says that others hold.
-fn card(log: &Log) -> Option<Card> {
-    let failure = log.failure()?;
-    let named =
-        log.messages.iter().filter(|m| m.kind == crate::Kind::Taken).find_map(|m| m.device.as_deref());
-    let named = named.and_then(|name| Card::find(name).ok());
-    let sized =
-        || Some(Card::alone(Device::of_size("the card of the log", failure.capacity.or(failure.limit)?)));
-    let mut card = named.or_else(sized)?;
-    card.other_processes = elsewhere(log);
-    Some(card)
-}
-
 impl Beside {
     /// Asks the engine what would have fitted on the log's card, and what to change.
     pub fn advise(&mut self, log: &Log, model: &Model, binding: &Binding, plan: &Plan) {
-        let Some(card) = card(log) else { return };
-        let (plans, cards) = (std::slice::from_ref(plan), std::slice::from_ref(&card));
-        let cells = fit::matrix(Subject::batch(model, binding), plans, cards, &mut |_, _| {});
-        if let Some(cell) = cells.ok().as_ref().and_then(|cells| cells.first()) {
-            self.fitting = Some(cell.largest);
+        match forward::run(log) {
+            Some(run) => self.forward_alone(log, run, model, binding, plan),
+            None => self.step(log, model, binding, plan),
         }
+    }
+
+    fn step(&mut self, log: &Log, model: &Model, binding: &Binding, plan: &Plan) {
+        let Some((card, plan)) = card::of(log, plan, Bytes::ZERO) else { return };
+        self.fit(model, binding, &plan, &card);
         let Some(batch) = self.batch else { return };
         let binding = Binding { batch: Some(batch), ..binding.clone() };
-        self.advice = advise(model, &binding, plan, &card, &Around::default())
+        self.room = room::of(model, &binding, &plan, &card, Bytes::ZERO);
+        self.advice = advise(model, &binding, &plan, &card, &Around::default())
             .ok()
             .filter(|a| a.now.verdict != Verdict::Fits);
     }
 
-    /// What it says, sentence by sentence.
-    pub(crate) fn sentences(&self) -> Vec<String> {
-        let mut said = Vec::new();
-        match self.batch {
-            Some(batch) => said.push(format!("The batch was {batch} ({}).", self.batch_from)),
-            None if self.places.is_empty() => {
-                said.push("The log does not tell the batch, and no size in it does: give it with -b.".into());
-            }
-            None => said.push(
-                "The size that failed is the same at every batch, so that it does not tell the batch: give it with -b."
-                    .into(),
-            ),
-        }
-        for place in &self.places {
-            said.push(format!(
-                "A tensor of the size that failed is {} of {} ({}).",
-                place.label,
-                place.layer,
-                place.phase.name()
-            ));
-        }
-        if let Some(predicted) = self.predicted {
-            let verdict = match self.capacity {
-                Some(capacity) if predicted > capacity => format!(", more than the {capacity} there were"),
-                Some(capacity) => format!(", which fits in {capacity}"),
-                None => String::new(),
-            };
-            said.push(format!("That step takes {predicted} on the device{verdict}."));
-        }
-        said.extend(self.contradictions.iter().cloned());
-        match self.fitting {
-            Some(0) => said.push("Not even a batch of 1 fits.".into()),
-            Some(batch) => said.push(format!("The largest batch that fits is {batch}.")),
-            None => {}
-        }
-        said.extend(self.advice.as_ref().map(changes));
-        said
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        let places: Vec<Value> = self
-            .places
-            .iter()
-            .map(|p| json!({"layer": p.layer, "phase": p.phase.name(), "tensor": p.label}))
-            .collect();
-        json!({"batch_size": self.batch, "batch_from": self.batch_from, "places": places,
-            "predicted_device_bytes": self.predicted.map(|b| b.0), "contradictions": self.contradictions, "capacity_bytes": self.capacity.map(|b| b.0),
-            "largest_batch_size": self.fitting, "advice": self.advice.as_ref().map(advice_json)})
-    }
-}
-
-/// The smallest set of changes that makes it fit, else those that save most.
-fn changes(advice: &Advice) -> String {
-    match &advice.combination {
-        Some(set) => {
-            let parts: Vec<&str> = set.parts.iter().map(|(_, title, _)| title.as_str()).collect();
-            format!("To make that batch fit: {} ({} on the device).", parts.join("; "), set.outcome.device)
-        }
-        None if advice.now.is_partial && advice.now.verdict == Verdict::Tight => {
-            "By what is known that batch fits; what some operators need is not known, so that it is not sure."
-                .into()
-        }
-        None => {
-            let best = advice.changes.iter().filter(|c| c.saving > 0 && !c.for_others).take(CHANGES);
-            let best: Vec<String> =
-                best.map(|c| format!("{} saves {}", c.title, Bytes(c.saving.unsigned_abs()))).collect();
-            match best.is_empty() {
-                true => "No change that memfit knows makes that batch fit.".into(),
-                false => format!("No set of changes makes that batch fit; {}.", best.join("; ")),
-            }
+    /// Looks for the largest batches of a plan that fit on a card.
+    fn fit(&mut self, model: &Model, binding: &Binding, plan: &Plan, card: &Card) {
+        let (plans, cards) = (std::slice::from_ref(plan), std::slice::from_ref(card));
+        let cells = fit::matrix(Subject::batch(model, binding), plans, cards, &mut |_, _| {});
+        if let Some(cell) = cells.ok().as_ref().and_then(|cells| cells.first()) {
+            (self.fitting, self.safe) = (Some(cell.largest), Some(cell.safe));
         }
     }
-}
-
-fn advice_json(advice: &Advice) -> Value {
-    let set = advice.combination.as_ref().map(|set| {
-        let parts: Vec<Value> = set
-            .parts
-            .iter()
-            .map(|(name, title, snippet)| json!({"name": name, "title": title, "snippet": snippet}))
-            .collect();
-        json!({"changes": parts, "device_bytes": set.outcome.device.0})
-    });
-    let changes: Vec<Value> = advice
-        .changes
-        .iter()
-        .map(|c| json!({"name": c.name, "title": c.title, "saving_bytes": c.saving}))
-        .collect();
-    json!({"changes": changes, "combination": set})
 }
 
 #[cfg(test)]
@@ -341,9 +273,12 @@ mod tests {
 
     #[test]
     fn divisors_of_a_flattened_batch_are_tried_after_it() {
-        let tried: Vec<u64> = candidates(None, None, Some(96)).map(|c| c.0).take(4).collect();
+        let tried: Vec<u64> = candidates(None, None, Some(96), false).map(|c| c.0).take(4).collect();
         assert_eq!(tried, [96, 48, 32, 24]);
-        assert_eq!(candidates(Some(7), Some(8), None).map(|c| c.0).take(2).collect::<Vec<_>>(), [7, 8]);
+        assert_eq!(
+            candidates(Some(7), Some(8), None, false).map(|c| c.0).take(2).collect::<Vec<_>>(),
+            [7, 8]
+        );
     }
 
     #[test]

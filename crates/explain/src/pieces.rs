@@ -25,6 +25,7 @@ const PIECES: &[&str] = &[
     "ExhaustedE",
     "_ALLOC",
     "Unable to alloc",
+    "Unable to find a v",
     "failed to alloc",
     "Created ",
     "Dst tensor",
@@ -93,7 +94,14 @@ fn words() -> impl Iterator<Item = (&'static str, Class, Option<After>)> {
         })
     });
     let reading = Class { reading: true, ..Class::default() };
-    needles.chain(context::READINGS.iter().map(move |word| (*word, reading, None)))
+    let numbered =
+        context::READINGS_BEFORE_A_NUMBER.iter().map(move |word| (*word, reading, Some(digit as After)));
+    needles.chain(context::READINGS.iter().map(move |word| (*word, reading, None))).chain(numbered)
+}
+
+/// Whether a digit follows; which one is nothing to the line.
+fn digit(after: &[u8]) -> Option<i64> {
+    after.iter().find(|byte| **byte != b' ').filter(|byte| byte.is_ascii_digit()).map(|_| 0)
 }
 
 /// Finds the words that matter.

@@ -14,7 +14,7 @@ mod part;
 use crate::Log;
 use crate::chunks::{self, Chunk};
 use crate::context;
-use crate::course::Words;
+use crate::course::{Course, Words};
 use crate::families::{self, FAMILIES};
 use crate::line::{BACKSPACE, ESCAPE, around, newlines};
 use crate::pieces::Class;
@@ -72,8 +72,9 @@ struct Scan {
     followed: u64,
     stride: u64,
     seen_readings: u64,
-    /// Lines since the last failure in which progress or an end was looked for.
+    /// Lines since the last failure in which progress or an end was looked for, and the last epoch in them.
     watched: u64,
+    epoch: Option<u64>,
     /// A message that may go on below: its place, its text so far, and the last line that may belong to it.
     broken: Option<(usize, String, u64)>,
     /// Failures that were survived so far.
@@ -110,6 +111,7 @@ impl Scan {
             stride: 1,
             seen_readings: 0,
             watched: 0,
+            epoch: None,
             broken: None,
             episode: 0,
             deferred: None,
@@ -188,6 +190,7 @@ impl Scan {
             let course = *self.shapes.at(place).course.get_or_insert_with(|| words.judge(line));
             self.watched += 1;
             self.log.progress_after += u64::from(course.progress);
+            self.log.finished_after |= course.finished || course.progress && self.next_epoch(line, course);
             self.log.died_after |= course.end;
         }
         let following = self.following > 0;
@@ -198,6 +201,14 @@ impl Scan {
         } else if following && self.adds(line) || class.reading && self.wants_reading() {
             self.part(bytes, (start, end), class, following);
         }
+    }
+
+    /// Whether a line of progress is of a later epoch than one before it since the failure: the steps between were done. Below a
+    /// traceback only a bar's is believed, since what a program that died had printed may come after it.
+    fn next_epoch(&mut self, line: &[u8], course: Course) -> bool {
+        let Some(epoch) = context::epoch_of(&String::from_utf8_lossy(line)) else { return false };
+        let before = self.epoch.replace(epoch);
+        before.is_some_and(|before| epoch > before) && (course.bar || !self.traced)
     }
 
     /// Where the shape of a line is remembered. Logs repeat themselves to the letter, too.

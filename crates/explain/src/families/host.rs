@@ -11,7 +11,7 @@
 //! | `running low on memory` | Ray 2.2 to 2.40 |
 //! | `Signal 9 (SIGKILL)`, `Signal 7 (SIGBUS)` | PyTorch 1.9 to 2.8, torch/distributed/elastic |
 //! | `DefaultCPUAllocator: … you tried to allocate N bytes` | PyTorch 1.0 to 2.8, c10/core/impl/alloc_cpu.cpp |
-//! | `is killed by signal`, `out of shared memory`, `unable to mmap N bytes from file </torch_…>` | PyTorch 0.4 to 2.8, torch/utils/data/_utils/signal_handling.py, aten/src/ATen/MapAllocator.cpp |
+//! | `Unexpected bus error encountered in worker`, `is killed by signal`, `out of shared memory`, `unable to mmap N bytes from file </torch_…>` | PyTorch 0.4 to 2.8, torch/utils/data/_utils/signal_handling.py, aten/src/ATen/MapAllocator.cpp |
 //! | `Unable to allocate N for an array with shape` | NumPy 1.18 to 2.3, numpy/_core/_exceptions.py; without N in 1.17 |
 //! | `[Errno 12]`, `MemoryError` | CPython 3 |
 //! | `Error while creating shared memory segment` | NCCL 2.4 to 2.27, src/misc/shmutils.cc |
@@ -25,7 +25,7 @@
 
 use super::{Family, is_talk};
 use crate::line::has;
-use crate::message::{Kind, Message};
+use crate::message::{BUS_ERROR, Kind, Message, WORKERS_BUS_ERROR};
 use crate::size::{after, count_after};
 use memfit_graph::Bytes;
 
@@ -53,6 +53,7 @@ pub(super) const FAMILY: Family = Family {
         "Exceeded step memory limit",
         "is killed by signal",
         "out of shared memory",
+        "insufficient shared memory (shm)",
         "unable to open shared memory object",
         "running low on memory",
         "exceeds 10% of free system memory",
@@ -116,6 +117,9 @@ fn parse(line: &str) -> Option<Message> {
     let shared = shared || has("Error while creating shared memory segment");
     if (shared || file || has("Bus error") && has("worker")) && !has("Too many open files") {
         return new(Kind::SharedMemory, "");
+    }
+    if has("bus error encountered in worker") && !is_talk(line) {
+        return new(Kind::SharedMemory, WORKERS_BUS_ERROR);
     }
     if has("ut of memory: Kill") {
         let mut message = new(Kind::HostKill, "the kernel")?;
@@ -206,7 +210,7 @@ fn parse(line: &str) -> Option<Message> {
         return new(Kind::HostKill, "signal 9");
     }
     if has("Signal 7 (SIGBUS)") && !is_talk(line) {
-        return new(Kind::SharedMemory, "signal 7");
+        return new(Kind::SharedMemory, BUS_ERROR);
     }
     let raised = ["std::bad_alloc", "Cannot allocate memory"].iter().any(|words| {
         let told = ["what():", "Error", "error", ": Cannot allocate memory"];

@@ -8,7 +8,7 @@
 //! that follows on the device fails, and a cuDNN older than the one TensorFlow was built with cannot start either.
 
 use super::{Family, is_talk};
-use crate::message::{Kind, Message};
+use crate::message::{Kind, Message, NO_ALGORITHM, NO_ENGINE};
 use crate::size::{count, count_after};
 
 pub(super) const FAMILY: Family = Family {
@@ -23,6 +23,7 @@ pub(super) const FAMILY: Family = Family {
         "rocblas_status_memory_error",
         "miopenStatusAllocFailed",
         "was unable to find an engine to execute this computation",
+        "Unable to find a valid cuDNN algorithm",
         "cublas runtime error : ",
         "Assertion `",
         "Loaded runtime CuDNN library: ",
@@ -67,7 +68,12 @@ fn parse(line: &str) -> Option<Message> {
         None if line.contains("cuDNN failed to initialize") => "CUDNN_STATUS_NOT_INITIALIZED".into(),
         // What cuDNN's v8 interface says when each engine's scratch memory was refused, among other reasons
         // (ATen/native/cudnn/Conv_v8.cpp).
-        None if line.contains("unable to find an engine") => "no engine could run".into(),
+        None if line.contains("unable to find an engine") => NO_ENGINE.into(),
+        // Its older interface, when each algorithm was refused its scratch memory or does not take these shapes
+        // (ATen/native/cudnn/Conv_v7.cpp, `try_all`). Source code names it without an error before it.
+        None if line.contains("valid cuDNN algorithm") => {
+            line.contains("rror: Unable").then(|| NO_ALGORITHM.to_owned())?
+        }
         None => "allocation failed".into(),
     };
     let making = ["Create", "create", "could not", "Could not", "failed to", "Failed to"]
@@ -75,7 +81,7 @@ fn parse(line: &str) -> Option<Message> {
         .any(|w| line.contains(w));
     let memory =
         status.ends_with("ALLOC_FAILED") || status == "NCCL out of memory" || status == "allocation failed";
-    let perhaps = status == "no engine could run"
+    let perhaps = [NO_ENGINE, NO_ALGORITHM].contains(&&*status)
         || (status.ends_with("NOT_INITIALIZED") || status.ends_with("INTERNAL_ERROR"))
             && (making || line.contains("rror"));
     (memory || perhaps).then(|| {

@@ -10,7 +10,7 @@ use crate::shapes::Shape;
 impl Scan {
     /// Whether the run made steps after the last failure and did not end for it.
     pub(super) fn went_on(&self) -> bool {
-        self.failed && self.log.progress_after >= 3 && !self.log.died_after
+        self.failed && self.log.shows_work()
     }
 
     /// Reads a line that may be a message, or counts it with others of its shape.
@@ -76,6 +76,8 @@ impl Scan {
 
     pub(super) fn failed_again(&mut self) {
         self.log.progress_after = 0;
+        self.log.finished_after = false;
+        self.epoch = None;
         self.log.died_after = false;
         self.watched = 0;
     }

@@ -3,7 +3,7 @@
 use super::found;
 use crate::Log;
 use crate::causes::{Cause, Confidence, Finding};
-use crate::message::{Kind, Message};
+use crate::message::{BUS_ERROR, Kind, Message, WORKERS_BUS_ERROR};
 
 pub(super) fn host_memory(log: &Log) -> Option<Finding> {
     let pins = || log.context.frames.iter().any(|f| f == "pin_memory");
@@ -29,16 +29,20 @@ pub(super) fn host_memory(log: &Log) -> Option<Finding> {
 }
 
 pub(super) fn shared_memory(log: &Log) -> Option<Finding> {
-    let m = log.messages.iter().find(|m| m.kind == Kind::SharedMemory)?;
-    let (sure, text) = match m.detail.as_deref() {
-        Some("signal 7") => (
-            Confidence::Possible,
-            "A process was ended by a bus error, as when /dev/shm is full, where processes hand data over; containers have 64 MiB of it by default.",
-        ),
-        _ => (
-            Confidence::Certain,
-            "Workers hand batches over in /dev/shm, which is full; containers have 64 MiB of it by default.",
-        ),
+    // What names the shared memory counts for more than a signal that a full one sends.
+    let sure = |m: &Message| match m.detail.as_deref() {
+        Some(BUS_ERROR) => Confidence::Possible,
+        Some(WORKERS_BUS_ERROR) => Confidence::Likely,
+        _ => Confidence::Certain,
     };
-    found(Cause::SharedMemory, sure, text.into(), vec![m.line])
+    let m = log.messages.iter().filter(|m| m.kind == Kind::SharedMemory).min_by_key(|m| sure(m))?;
+    let text = match sure(m) {
+        Confidence::Certain => {
+            "Workers hand batches over in /dev/shm, which is full; containers have 64 MiB of it by default."
+        }
+        _ => {
+            "A process was ended by a bus error, as when /dev/shm is full, where processes hand data over; containers have 64 MiB of it by default."
+        }
+    };
+    found(Cause::SharedMemory, sure(m), text.into(), vec![m.line])
 }

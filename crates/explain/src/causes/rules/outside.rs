@@ -3,7 +3,7 @@
 use super::{device, found, percent};
 use crate::causes::{Cause, Confidence, Finding};
 use crate::context::Run;
-use crate::message::{FOUND, Kind, Message};
+use crate::message::{FOUND, Kind, Message, NO_ALGORITHM, NO_ENGINE};
 use crate::{Log, Outcome};
 use memfit_graph::Bytes;
 
@@ -35,9 +35,14 @@ pub(super) fn library_handle(log: &Log) -> Option<Finding> {
     } else {
         Confidence::Possible
     };
-    let text = format!(
-        "{status}: the library's handle and scratch memory come from the driver, outside of the framework's allocator, and the driver had none left."
-    );
+    let text = match [NO_ENGINE, NO_ALGORITHM].contains(&&*status) {
+        true => format!(
+            "{status}: each needs scratch memory, and what gets none is not taken; shapes or a dtype that cuDNN does not have end so, too."
+        ),
+        false => format!(
+            "{status}: the library's handle and scratch memory come from the driver, outside of the framework's allocator, and the driver had none left."
+        ),
+    };
     found(Cause::LibraryHandle, sure, text, vec![m.line])
 }
 

@@ -105,42 +105,49 @@ pub(super) fn optimizer_state(log: &Log) -> Option<Finding> {
     found(Cause::OptimizerState, Confidence::Likely, text.into(), vec![m.line])
 }
 
+/// Memory that the run printed as it went, where it grew and did not come back: the first and the last reading.
+fn growth(log: &Log) -> Option<((u64, u64), (u64, u64))> {
+    let readings = &log.readings;
+    let (first, last) = (*readings.first()?, *readings.last()?);
+    if readings.len() < 4 {
+        return None;
+    }
+    let pairs = readings.windows(2);
+    let rising = pairs.clone().filter(|w| w[1].1 > w[0].1).count();
+    let falling = pairs.clone().filter(|w| w[1].1 < w[0].1).count();
+    let late = readings[readings.len() / 2].1;
+    // A plateau after the first steps is no leak: it has to rise in both halves.
+    let grows = last.1 * 10 > first.1 * 12 && last.1 * 100 > late * 105 && late * 100 > first.1 * 103;
+    (grows && rising > 4 * falling).then_some((first, last))
+}
+
+/// How far a training had come, where that is so far that steps like the one that failed had fitted.
+fn fitted_until(log: &Log) -> Option<String> {
+    if matches!(log.context.run, Some(Run::Validation | Run::Prediction | Run::Loading)) {
+        return None;
+    }
+    match (log.context.epoch, log.context.step) {
+        (Some(epoch), _) if epoch >= 2 => Some(format!("epoch {epoch}")),
+        (_, Some(step)) if step >= 200 => Some(format!("step {step}")),
+        _ => None,
+    }
+}
+
 pub(super) fn leak(log: &Log) -> Option<Finding> {
     let m = device(log)?;
-    let readings = &log.readings;
-    if let (Some(first), Some(last)) = (readings.first(), readings.last())
-        && readings.len() >= 4
-    {
-        let pairs = readings.windows(2);
-        let rising = pairs.clone().filter(|w| w[1].1 > w[0].1).count();
-        let falling = pairs.clone().filter(|w| w[1].1 < w[0].1).count();
-        let late = readings[readings.len() / 2].1;
-        // A plateau after the first steps is no leak: it has to rise in both halves.
-        let grows = last.1 * 10 > first.1 * 12 && last.1 * 100 > late * 105 && late * 100 > first.1 * 103;
-        if grows && rising > 4 * falling {
-            let text = format!(
-                "Memory that the run printed grew by {} % over {} readings and did not come back.",
-                (last.1 - first.1) * 100 / first.1.max(1),
-                readings.len()
-            );
-            return found(Cause::Leak, Confidence::Likely, text, vec![first.0, last.0, m.line]);
-        }
+    if let Some((first, last)) = growth(log) {
+        let text = format!(
+            "Memory that the run printed grew by {} % over {} readings and did not come back.",
+            (last.1 - first.1) * 100 / first.1.max(1),
+            log.readings.len()
+        );
+        return found(Cause::Leak, Confidence::Likely, text, vec![first.0, last.0, m.line]);
     }
-    let many = log.context.epoch.is_some_and(|e| e >= 2) || log.context.step.is_some_and(|s| s >= 200);
-    let training = !matches!(log.context.run, Some(Run::Validation | Run::Prediction | Run::Loading));
-    (many && training).then(|| {
-        let at = match (log.context.epoch, log.context.step) {
-            (Some(epoch), _) if epoch >= 2 => format!("epoch {epoch}"),
-            (_, Some(step)) => format!("step {step}"),
-            _ => "many steps".into(),
-        };
-        Finding {
-            cause: Cause::Leak,
-            confidence: Confidence::Possible,
-            explanation: format!("Steps of the same kind had fitted until {at}: memory grew, or this batch was larger than those before."),
-            lines: vec![m.line],
-        }
-    })
+    let text = format!(
+        "Steps of the same kind had fitted until {}: memory grew, or this batch was larger than those before.",
+        fitted_until(log)?
+    );
+    found(Cause::Leak, Confidence::Possible, text, vec![m.line])
 }
 
 pub(super) fn step_too_big(log: &Log) -> Option<Finding> {
@@ -177,7 +184,15 @@ pub(super) fn step_too_big(log: &Log) -> Option<Finding> {
     if share < 60 {
         return None;
     }
-    let sure = if share >= 80 { Confidence::Certain } else { Confidence::Likely };
+    // Where steps like it had fitted, the step alone does not explain it; where memory was seen to grow, that does.
+    let (sure, but) = match (growth(log), fitted_until(log)) {
+        (Some(_), _) => {
+            (Confidence::Possible, " Not all of it is this step's: memory grew before.".to_owned())
+        }
+        (None, Some(until)) => (Confidence::Likely, format!(" Steps before it had fitted, until {until}.")),
+        (None, None) if share >= 80 => (Confidence::Certain, String::new()),
+        (None, None) => (Confidence::Likely, String::new()),
+    };
     let pass = match log.context.pass {
         Some(Phase::Forward) => " in the forward pass",
         Some(Phase::Backward) => " in the backward pass",
@@ -185,6 +200,6 @@ pub(super) fn step_too_big(log: &Log) -> Option<Finding> {
     };
     let more = m.requested.map_or_else(String::new, |r| format!(" when {r} more were asked for"));
     let who = if m.detail.as_deref() == Some("MPS") { "Tensors and Metal's graphs" } else { "Live tensors" };
-    let text = format!("{who} held {held} of {capacity} ({share} %){pass}{more}.");
+    let text = format!("{who} held {held} of {capacity} ({share} %){pass}{more}.{but}");
     found(Cause::StepTooBig, sure, text, vec![m.line])
 }
