@@ -18,11 +18,13 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
     let loaded = load::load(&args.model)?;
     let (mut plan, mut warnings) = args.plan.plan(loaded.usual())?;
     let release = args.stack.apply(&args.gpu, &mut card, &mut plan)?;
+    let producer = loaded.model.producer.clone();
     let ready = loaded.bind(&args.model.sizes)?;
     warnings.splice(0..0, ready.notices(std::slice::from_ref(&plan)));
     let (weight_decay, clip_norm) = args.plan.numbers();
     warnings.extend(args.life.warning(plan.framework));
-    let around = Around { life: args.life.life(), code: Code { release, weight_decay, clip_norm } };
+    let code = Code { release, weight_decay, clip_norm }.of_file(plan.framework, &producer);
+    let around = Around { life: args.life.life(), code };
     let advice = look(&ready.model, &ready.binding, &plan, &card, &around)
         .map_err(|problems| ready.failure(problems))?;
     output::print(&match args.format.format {

@@ -4,7 +4,7 @@ use crate::compact::{self, Sparse};
 #[cfg(not(feature = "keras"))]
 use crate::request::Options;
 use crate::request::{self, Asked};
-use memfit_engine::advise::{Around, advise};
+use memfit_engine::advise::{Around, Code, advise};
 use memfit_engine::fit::{self, Subject};
 use memfit_engine::{Estimate, Life, Model, Plan, Usual};
 use memfit_graph::{Problem, infer};
@@ -182,7 +182,8 @@ impl Opened {
         let Some(card) = &asked.card else {
             return Err(vec![Problem::new("plan", "no card is named").hint("name it in `gpu`")]);
         };
-        let around = Around { life: asked.life.unwrap_or_default(), ..Around::default() };
+        let code = Code::default().of_file(asked.plan.framework, &self.producer);
+        let around = Around { life: asked.life.unwrap_or_default(), code };
         let advice = advise(&self.model, &asked.binding, &asked.plan, card, &around)?;
         let warnings = [self.notices(slice::from_ref(&asked.plan)), asked.warnings].concat();
         Ok(memfit_report::advise::json(&self.name, &advice, &warnings))

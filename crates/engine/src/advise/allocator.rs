@@ -1,6 +1,7 @@
 //! Growing segments in the place of many (PyTorch), CUDA's own pool (TensorFlow): less memory in pieces that are too small.
 
 use super::{Change, Kind, Level, Situation};
+use crate::devices::Vendor;
 use crate::{Framework, Model};
 
 pub(super) const CHANGE: Change = Change {
@@ -14,7 +15,9 @@ pub(super) const CHANGE: Change = Change {
 fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let mut situation = now.clone();
     let settings = &mut situation.plan.allocator;
-    if settings.cuda_malloc_async || settings.pytorch.expandable_segments {
+    // Both are CUDA's: c10/cuda/CUDAAllocatorConfig.cpp has expandable segments where `PYTORCH_C10_DRIVER_API_SUPPORTED` is set.
+    let is_cuda = now.card.device.vendor == Vendor::Nvidia;
+    if !is_cuda || settings.cuda_malloc_async || settings.pytorch.expandable_segments {
         return Vec::new();
     }
     let title = match now.plan.framework {

@@ -1,7 +1,7 @@
 //! Activation checkpointing: what lies inside of a block is computed again in backward and not kept.
 
 use super::{Api, Change, Kind, Level, Situation};
-use crate::{Checkpoint, Mode, Model, blocks};
+use crate::{Checkpoint, Mode, Model, Plan, blocks};
 
 pub(super) const CHANGE: Change = Change {
     name: "checkpoint",
@@ -21,8 +21,14 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     let mut situation = now.clone();
     situation.plan.checkpoint = Checkpoint::Block;
     let title = "recompute the repeated blocks";
+    let values = [("LISTS", lists(model, &now.plan))];
+    CHANGE.level(title, situation, &values).into_iter().collect()
+}
+
+/// The lists of repeated blocks, as Python writes them.
+pub(super) fn lists(model: &Model, plan: &Plan) -> String {
     let mut lists: Vec<String> = Vec::new();
-    let scopes = model.recomposed(&now.plan).nodes.iter().map(|node| &*node.scope);
+    let scopes = model.recomposed(plan).nodes.iter().map(|node| &*node.scope);
     for block in blocks::of(scopes).into_iter().flatten() {
         // What stands in no list is the model's own attribute, beside others that are no blocks.
         let Some((list, _)) = block.rsplit_once('.') else { continue };
@@ -31,8 +37,7 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
             lists.push(list);
         }
     }
-    let lists = if lists.is_empty() { "model.blocks".into() } else { lists.join(", ") };
-    CHANGE.level(title, situation, &[("LISTS", format!("[{lists}]"))]).into_iter().collect()
+    format!("[{}]", if lists.is_empty() { "model.blocks".into() } else { lists.join(", ") })
 }
 
 /// The module at a path as Python reaches it: numbers are items.

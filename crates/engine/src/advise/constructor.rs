@@ -83,17 +83,14 @@ fn norm(code: &Code) -> String {
     format!("{:?}", code.clip_norm.unwrap_or(1.0))
 }
 
-/// PyTorch's loop clips gradients itself, before the optimizer's step and on gradients that no scaler scaled.
+/// PyTorch's loop clips gradients itself, before the optimizer's step.
 pub(super) fn clipped(text: &str, code: &Code) -> String {
     let norm = norm(code);
     let mut lines = Vec::new();
     for line in text.lines() {
         let step = line.trim_start();
         let indent = &line[..line.len() - step.len()];
-        if step == "scaler.step(optimizer)" {
-            lines.push(format!("{indent}scaler.unscale_(optimizer)"));
-        }
-        if ["scaler.step(optimizer)", "optimizer.step()"].contains(&step) {
+        if step == "optimizer.step()" {
             lines.push(format!("{indent}torch.nn.utils.clip_grad_norm_(model.parameters(), {norm})"));
         }
         lines.push(line.into());
@@ -179,16 +176,5 @@ mod tests {
         let torch = written_for(Api::KerasOnPytorch, &plan("adamw"), "freeze", &code(Some((2, 5))));
         assert_eq!(torch, format!("keras.optimizers.AdamW(model.parameters(); {flags})"));
         assert!(clipped("optimizer.step()", &code(None)).contains("model.parameters(), 0.5)"));
-    }
-
-    #[test]
-    fn gradients_are_clipped_before_a_step() {
-        let loop_ = clipped("for x in y:\n    scaler.step(optimizer)\noptimizer.step()", &Code::default());
-        assert_eq!(
-            loop_,
-            "for x in y:\n    scaler.unscale_(optimizer)\n    \
-             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    scaler.step(optimizer)\n\
-             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\noptimizer.step()"
-        );
     }
 }

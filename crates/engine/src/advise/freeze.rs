@@ -20,7 +20,7 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
     let mut situation = now.clone();
     situation.plan.freeze = rest;
     let title = format!("train {head} alone");
-    let values = [("HEAD", format!("\"{}\"", head.replace(['"', '\\', '\n'], "_")))];
+    let values = [("HEAD", head.replace(['"', '\\', '\n'], "_"))];
     CHANGE.level(title, situation, &values).into_iter().collect()
 }
 

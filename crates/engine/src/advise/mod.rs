@@ -14,17 +14,21 @@ mod freeze;
 mod fused;
 mod gradients;
 mod growth;
+mod half;
 mod limit;
+mod loops;
 mod mixed;
 mod optimizer;
 mod prefetch;
 mod retry;
 mod runs;
 mod search;
+mod shard;
 mod shorten;
 mod shrink;
 mod snippet;
 mod stale;
+mod together;
 mod validation;
 
 pub(crate) use runs::Runs;
@@ -45,11 +49,13 @@ static ALL: &[Change] = &[
     fused::CHANGE,
     gradients::CHANGE,
     growth::CHANGE,
+    half::CHANGE,
     limit::CHANGE,
     mixed::CHANGE,
     optimizer::CHANGE,
     prefetch::CHANGE,
     retry::CHANGE,
+    shard::CHANGE,
     shorten::CHANGE,
     shrink::CHANGE,
     stale::CHANGE,
@@ -79,7 +85,7 @@ impl Change {
         values: &[(&str, String)],
     ) -> Option<Level> {
         let snippet = snippet::lines(&situation, self.name, values)?;
-        Some(Level { title: title.into(), situation, snippet })
+        Some(Level { title: title.into(), situation, snippet, cost: self.cost })
     }
 }
 
@@ -147,6 +153,7 @@ struct Level {
     title: String,
     situation: Situation,
     snippet: String,
+    cost: &'static str,
 }
 
 /// What a situation comes to.
@@ -245,7 +252,7 @@ pub fn advise(
     changes.sort_by_key(|a| (rank(a), a.name));
     let combination =
         (outcome.verdict != Verdict::Fits).then(|| search::smallest(model, &runs, &now, ALL)).flatten();
-    let combination = combination.filter(|c| c.outcome.verdict > outcome.verdict);
+    let combination = combination.filter(|c| c.outcome.verdict > outcome.verdict).map(together::in_one_loop);
     Ok(Advice { before: now, now: outcome, changes, combination })
 }
 
@@ -278,8 +285,8 @@ fn alone(
     if saving <= 0 && outcome.verdict <= before.verdict {
         return None;
     }
-    let Change { name, effort, cost, .. } = *change;
-    let Level { title, snippet, situation: after } = level;
+    let Change { name, effort, .. } = *change;
+    let Level { title, snippet, situation: after, cost } = level;
     Some(Advised { name, title, cost, effort, outcome, for_others, saving, snippet, after })
 }
 
@@ -305,7 +312,7 @@ mod tests {
     #[test]
     fn list_and_files_are_in_step() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/advise");
-        let helpers = ["constructor", "mod", "runs", "search", "snippet"];
+        let helpers = ["constructor", "loops", "mod", "runs", "search", "snippet", "together"];
         let files: BTreeSet<String> = std::fs::read_dir(dir)
             .unwrap()
             .filter_map(|f| Some(f.unwrap().file_name().to_str()?.strip_suffix(".rs")?.to_owned()))

@@ -13,9 +13,13 @@ pub(super) const CHANGE: Change = Change {
     levels,
 };
 
-/// What it comes to is where the loop would end.
+/// What it comes to is where the loop would end. Of several GPUs each may run out of memory at another time: one that begins its backward
+/// pass anew leaves the others waiting for its gradients.
 fn levels(model: &Model, now: &Situation) -> Vec<Level> {
-    let Some(batch) = now.batch.filter(|_| now.plan.mode == Mode::Train) else { return Vec::new() };
+    let Some(batch) = now.batch.filter(|_| now.plan.mode == Mode::Train && now.plan.parallel.is_none())
+    else {
+        return Vec::new();
+    };
     let halves = (1..=12).map(|k| (batch.div_ceil(1 << k), 1 << k));
     let level = |(micro, pieces): (u64, u64)| {
         let situation = in_pieces(model, now, micro, pieces);

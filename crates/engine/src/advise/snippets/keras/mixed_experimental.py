@@ -1,2 +1,2 @@
 # Before the model is built; the last layer stays in float32: Dense(n, dtype="float32")
-keras.mixed_precision.experimental.set_policy("mixed_" + __DTYPE__)
+keras.mixed_precision.experimental.set_policy("mixed___DTYPE__")

@@ -6,7 +6,7 @@ for epoch in range(epochs):
         failed = False
         try:
             model.fit(x, y, batch_size=micro, initial_epoch=epoch, epochs=epoch + 1)
-        except __OUT_OF_MEMORY__:
+        except __OUT_OF_MEMORY__
             failed = True
         if not failed:
             break

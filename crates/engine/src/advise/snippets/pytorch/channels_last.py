@@ -1,2 +1,2 @@
-model = model.to(memory_format=torch.channels_last)
-x = x.to(memory_format=torch.channels_last)
+model = model.to(memory_format=torch.__FORMAT__)
+x = x.to(memory_format=torch.__FORMAT__)

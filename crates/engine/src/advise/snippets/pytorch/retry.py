@@ -15,7 +15,7 @@ for batch in loader:
         failed = False
         try:
             gradients(batches, micro)
-        except __OUT_OF_MEMORY__:
+        except __OUT_OF_MEMORY__
             failed = True
         if not failed:
             break

@@ -3,5 +3,6 @@ model.eval()
 total = 0.0
 with torch.no_grad():
     for x, y in val_loader:
-        total += loss_fn(model(x), y).item() * len(x)
+        loss = loss_fn(model(x), y)
+        total += loss.item() * len(x)
 model.train()

@@ -1,0 +1,2 @@
+# Each slice of a volume.
+resize = keras.layers.TimeDistributed(keras.layers.Resizing(__SIDE__, __SIDE__))
