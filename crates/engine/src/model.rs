@@ -1,6 +1,6 @@
 //! A model made ready once, and estimated for any plan.
 
-use crate::devices::{Card, Device, context};
+use crate::devices::{Card, Device, Vendor, context};
 #[cfg(feature = "burn")]
 use crate::frameworks::burn;
 use crate::frameworks::pytorch;
@@ -172,6 +172,11 @@ impl Model {
         let run = self.run(binding, &on_card)?;
         let (mut step, batch_size) = (run.step, run.batch);
         let mut replayed = replay::peak(&step.timeline, block(plan.framework));
+        if card.is_some_and(|card| card.device.vendor == Vendor::Apple) {
+            step.assumptions.push(
+                "the rules of CUDA's kernels and allocator stand in for those of Apple's Metal (MPS)".into(),
+            );
+        }
         let unknown = Card::alone(Device::unknown());
         let on = card.unwrap_or(&unknown);
         let context = on.context(plan);
