@@ -13,6 +13,7 @@ pub mod diff;
 mod estimate;
 pub mod fit;
 pub mod frameworks;
+mod frozen_norms;
 mod host;
 mod model;
 pub mod optimizers;

@@ -5,6 +5,7 @@
 //! are multiplied with. Exporters' own constants
 //! carry names that no module has (`val_12`, `/layer/Constant_output_0`), but a weight that an exporter transposed does too.
 
+use crate::frozen_norms;
 use crate::structure::Structure;
 use memfit_graph::ops::rnn::Rnn;
 use memfit_graph::{Graph, Inferred, Role, Shape, Variable, is_exporter_name};
@@ -70,6 +71,7 @@ pub(crate) fn by_use(graph: &Graph) -> Vec<Option<Stored>> {
             demote(&mut kinds, *i);
         }
     }
+    frozen_norms::demote(graph, &mut kinds);
     kinds
 }
 

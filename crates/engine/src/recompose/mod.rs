@@ -10,6 +10,7 @@ mod batch_statistics;
 mod batchnorm;
 mod bilinear;
 mod contiguous;
+mod deduplicated;
 mod dropout;
 mod fake_quantize;
 mod full_like;
@@ -127,6 +128,7 @@ static PASSES: &[Pass] = &[
     full_like::PASS,
     merged::PASS,
     straight_through::PASS,
+    deduplicated::PASS,
 ];
 
 /// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.

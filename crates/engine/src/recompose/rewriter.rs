@@ -249,9 +249,14 @@ impl<'g> Rewriter<'g> {
 
     /// A stored tensor like `stored`, which takes the name of `old` over.
     pub(super) fn copy_of(&mut self, stored: TensorId, old: TensorId) -> TensorId {
-        let (name, ty) = (self.graph.tensor(old).name.to_string(), self.ty(stored).clone());
+        let name = self.graph.tensor(old).name.to_string();
         self.graph.tensors[old.index()].name = format!("{name}.merged").into();
-        let copy = self.add_stored(name, ty, Role::Initializer);
+        self.copy(stored, name)
+    }
+
+    /// A stored tensor like `stored` with a name of its own.
+    pub(super) fn copy(&mut self, stored: TensorId, name: String) -> TensorId {
+        let copy = self.add_stored(name, self.ty(stored).clone(), Role::Initializer);
         let value = self.values[stored.index()].clone();
         self.values[copy.index()].clone_from(&value);
         self.graph.tensors[copy.index()].value = value;
