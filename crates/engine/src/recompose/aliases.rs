@@ -29,7 +29,13 @@ fn run(rw: &mut Rewriter<'_>, id: NodeId) -> bool {
     }
     let parameter = rw.graph.tensor(from).role == Role::Initializer && rw.dtype(from).is_float();
     let is_own = rw.is(id, "Identity") && parameter && !is_called_again(rw, from, to);
-    let own = if is_own { rw.copy_of(from, to) } else { from };
+    let own = if is_own {
+        let name = rw.graph.tensor(to).name.to_string();
+        rw.graph.tensors[to.index()].name = format!("{name}.merged").into();
+        rw.copy(from, name)
+    } else {
+        from
+    };
     rw.redirect(to, own);
     true
 }

@@ -35,13 +35,13 @@ fn own_name(rw: &Rewriter<'_>, id: NodeId, t: TensorId) -> Option<String> {
         return None;
     }
     let (module, part) = tensor.name.rsplit_once('.')?;
-    let node = rw.node(id);
-    let is_owners = |reader: NodeId| {
-        let reader = rw.node(reader);
-        &*reader.scope == module && reader.op.name() == node.op.name()
-    };
-    let is_anothers = !node.scope.is_empty() && &*node.scope != module && rw.readers(t).any(is_owners);
-    is_anothers.then(|| format!("{}.{part}", node.scope))
+    let scope = |reader: NodeId| &*rw.node(reader).scope;
+    // Code of a module may well read what belongs to one inside of it.
+    let is_inside =
+        |of: &str| module.strip_prefix(of).is_some_and(|rest| rest.starts_with('.') || rest.is_empty());
+    let is_anothers =
+        !scope(id).is_empty() && !is_inside(scope(id)) && rw.readers(t).any(|n| scope(n) == module);
+    is_anothers.then(|| format!("{}.{part}", scope(id)))
 }
 
 #[cfg(test)]
@@ -67,6 +67,7 @@ mod tests {
         assert_eq!(read(8, ["blocks.0", "blocks.1"]), ["blocks.0.gamma", "blocks.1.gamma"]);
         assert_eq!(read(8, ["blocks.0"; 2]), one, "a module that is called twice");
         assert_eq!(read(8, ["a", "b"]), one, "the owner does not read it");
+        assert_eq!(read(8, ["blocks.0", "blocks"]), one, "what is inside of it");
         assert_eq!(read(2048, ["blocks.0", "blocks.1"]), one, "too large to be merged");
     }
 }

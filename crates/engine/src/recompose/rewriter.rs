@@ -247,13 +247,6 @@ impl<'g> Rewriter<'g> {
         id
     }
 
-    /// A stored tensor like `stored`, which takes the name of `old` over.
-    pub(super) fn copy_of(&mut self, stored: TensorId, old: TensorId) -> TensorId {
-        let name = self.graph.tensor(old).name.to_string();
-        self.graph.tensors[old.index()].name = format!("{name}.merged").into();
-        self.copy(stored, name)
-    }
-
     /// A stored tensor like `stored` with a name of its own.
     pub(super) fn copy(&mut self, stored: TensorId, name: String) -> TensorId {
         let copy = self.add_stored(name, self.ty(stored).clone(), Role::Initializer);
