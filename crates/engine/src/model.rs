@@ -270,7 +270,10 @@ impl Model {
         if shared.tensor > 1 {
             let split = parallel::Split::over(graph, &inferred, shared.tensor);
             of_layers = split.said;
-            let structure = Structure::new(&split.graph, Some(&split.inferred));
+            // Each GPU has the logits of all words, but not the table of all.
+            let causal_vocabulary = structure.causal_vocabulary;
+            let parts = Structure::new(&split.graph, Some(&split.inferred));
+            let structure = Structure { causal_vocabulary, ..parts };
             let part = run(&split.graph, &structure, &split.inferred, &plan)?;
             whole = Some(std::mem::replace(&mut step, part).stored);
         }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
 use memfit_engine::parallel::{DeepSpeed, Parallel, Sharding};
-use memfit_engine::{Breakdown, Estimate, EventKind, Model, Plan};
+use memfit_engine::{Breakdown, Estimate, EventKind, Model, Plan, Precision};
 use memfit_graph::{Binding, Bytes};
 
 fn model(name: &str) -> Model {
@@ -126,6 +126,18 @@ fn a_transformer_is_split_as_megatron_splits_it() {
     // In a bottleneck of a residual network the first of three convolutions is split by channels.
     let [one, two] = [1, 2].map(|n| split("resnet50", n, 1, 1).saved_for_backward.0);
     assert!(two < one * 9 / 10, "{two} of {one}");
+}
+
+#[test]
+fn logits_of_split_layers_are_cast_up_as_those_of_whole_ones() {
+    let largest = |tensor| {
+        let parallel = Some(Parallel { tensor, ..Parallel::data(tensor, Sharding::Ddp) });
+        let e = run("gpt", 16, &Plan { parallel, precision: Precision::Bf16, ..Plan::default() });
+        let of = |s: &&memfit_engine::Storage| &*e.timeline.labels[s.label as usize] == "_log_softmax";
+        e.timeline.storages.iter().filter(of).map(|s| s.bytes).max()
+    };
+    assert!(largest(1).is_some());
+    assert_eq!(largest(2), largest(1));
 }
 
 #[test]

@@ -74,12 +74,6 @@ impl Parallel {
         Ok((gpus > 1).then_some(Parallel { gpus, sharding, tensor, pipeline, deepspeed: None }))
     }
 
-    /// The GPUs that each layer is split over, alone; none where layers are whole.
-    pub(crate) fn of_layers(self) -> Option<Parallel> {
-        (self.tensor > 1)
-            .then_some(Parallel { tensor: self.tensor, ..Parallel::data(self.tensor, Sharding::Ddp) })
-    }
-
     /// How many GPUs have different samples.
     pub fn replicas(self) -> u32 {
         self.gpus / self.tensor.saturating_mul(self.pipeline).max(1)

@@ -16,7 +16,6 @@ pub use ran::Companion;
 pub(crate) use ran::Ran;
 pub use stretches::{Scenario, Stretch};
 
-use crate::parallel::Parallel;
 use crate::timeline::Timeline;
 use crate::{Category, EventKind, Framework, Mode, Plan};
 use memfit_graph::Bytes;
@@ -74,10 +73,9 @@ pub const TRAINING: &str = "train step";
 /// The name of the stretch that is a forward pass alone.
 pub const INFERENCE: &str = "inference";
 
-/// The plan of a forward pass between steps: of what several GPUs share the layers stay split.
+/// The plan of a forward pass between steps. Several GPUs share it as they share the step.
 fn forward_alone(plan: &Plan) -> Plan {
-    let parallel = plan.parallel.and_then(Parallel::of_layers);
-    Plan { mode: Mode::Infer, parallel, ..plan.clone() }
+    Plan { mode: Mode::Infer, ..plan.clone() }
 }
 
 fn validation(batch: u64) -> String {

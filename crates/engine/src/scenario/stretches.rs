@@ -253,4 +253,22 @@ mod tests {
         let part = ran(&model, &tensorflow, &life, &[]).unwrap().parts().pop().unwrap();
         assert!((2 * of_all..3 * of_all).contains(&crate::replay::highest(&part.timeline, 256).0));
     }
+    #[test]
+    fn a_forward_pass_between_steps_is_shared_as_the_step_is() {
+        let model = dense("a");
+        let life = Life { validation_batch: Some(8), ..Life::ALONE };
+        let beside_inference = |sharding| {
+            let parallel = Some(crate::parallel::Parallel::data(8, sharding));
+            let plan = Plan { parallel, ..Plan::default() };
+            let infer = Plan { mode: Mode::Infer, ..plan.clone() };
+            let at = |plan: &Plan, life: &Life, name: &str| {
+                let scenario = scenario(&model, plan, life, &[]).unwrap();
+                scenario.stretches.iter().find(|s| s.name.starts_with(name)).unwrap().allocated.0
+            };
+            at(&plan, &life, "validation") - at(&infer, &Life::ALONE, "inference")
+        };
+        // Adam's two numbers a weight, or an eighth of them.
+        assert_eq!(beside_inference(Sharding::Zero3), 1 << 20);
+        assert_eq!(beside_inference(Sharding::Ddp), (8 << 20) + (4 << 20), "and DDP's buckets");
+    }
 }
