@@ -255,7 +255,7 @@ impl Memory {
         };
         let old = variables[variable as usize];
         // XLA's outputs share the buffers of the variables they update.
-        if given.is_none() && (builder.plan.xla || self.references[old.0 as usize] == 1) {
+        if builder.plan.xla || (given.is_none() && self.references[old.0 as usize] == 1) {
             return;
         }
         let new = match given.filter(|storage| self.references[storage.0 as usize] == 1) {

@@ -25,15 +25,19 @@ const DETERMINED: &[(&str, usize)] = &[
     ("Sum", 1),
 ];
 
-/// Lets all read the first of several equal kernels.
-pub(super) fn merge(flow: &mut Flow) {
+/// Kernels that another shape determines.
+const VIEWS: &[(&str, usize)] = &[("ExpandDims", 1), ("Identity", 1), ("Reshape", 1), ("Squeeze", 1)];
+
+/// Lets all read the first of several equal kernels; XLA does so with views too (xla/service/hlo_cse.cc).
+pub(super) fn merge(flow: &mut Flow, views: bool) {
     let mut first: BTreeMap<Vec<u64>, u32> = BTreeMap::new();
     // By kernel, the one that stands for it.
     let mut one: Vec<u32> = Vec::with_capacity(flow.kernels.len());
     for (at, kernel) in (0..).zip(&mut flow.kernels) {
         kernel.inputs.iter_mut().for_each(|wire| wire.kernel = one[wire.kernel as usize]);
         let of = (kernel.name, kernel.inputs.len());
-        let name = DETERMINED.iter().position(|name| *name == of);
+        let views = if views { VIEWS } else { &[] };
+        let name = DETERMINED.iter().chain(views).position(|name| *name == of);
         let is_free = kernel.effect == Effect::None && kernel.turn.is_none();
         let (Some(name), true, Some(made)) = (name, is_free, kernel.outputs.first()) else {
             one.push(at);
@@ -99,7 +103,7 @@ mod tests {
         let wider = flow.moved("Pad", x, &[8]);
         let [c, d] = [0, 1].map(|_| flow.scaled("Mul", x));
         let sums = [[a, b], [a, wider], [c, d]].map(|pair| flow.add_n(&pair));
-        merge(&mut flow);
+        merge(&mut flow, false);
         let read = sums.map(|sum| flow.kernel(sum.unwrap()).inputs.clone());
         assert_eq!(read, [vec![a, a], vec![a, wider], vec![c, d]]);
     }

@@ -3,8 +3,8 @@
 //! Forward, loss, gradients (`tape`) and the optimizer's update are kernels of one graph (`Flow`). What nobody needs is
 //! pruned, the rest is put in the order in which the executor runs it (`schedule`), and reference counts are played
 //! through (`memory`): a buffer is freed after its last reader, and written over where a kernel may. XLA, where it is on,
-//! first runs others in place of some kernels (`rewritten`) and fuses chains of elementwise ones (`xla`), and of two orders takes
-//! the one that needs less. Rules are those of TensorFlow 2.21 and Keras 3.15.
+//! first runs others in place of some kernels (`rewritten`, `padded`, `turned`, `stacked`), fuses chains of elementwise ones (`xla`) and updates
+//! (`together`), and of two orders takes the one that needs less. Rules are those of TensorFlow 2.21 and Keras 3.15.
 
 mod constants;
 mod dependencies;
@@ -16,12 +16,16 @@ mod memory;
 mod merged;
 mod names;
 mod optimizers;
+mod padded;
 mod pushed;
 mod rewritten;
 mod roots;
 mod schedule;
 mod setup;
+mod stacked;
 mod tape;
+mod together;
+mod turned;
 mod turns;
 mod update;
 mod xla;
@@ -131,6 +135,7 @@ pub(crate) fn run(
         }));
     }
     if plan.xla {
+        merged::merge(&mut builder.flow, true);
         xla::fuse(&mut builder.flow, &kept);
     }
     builder.state_assumptions();
@@ -141,7 +146,7 @@ pub(crate) fn run(
         // A loop that XLA compiled runs one step after the other.
         let parallel = if plan.xla { 1 } else { PARALLEL };
         if plan.grappler && !plan.xla {
-            merged::merge(&mut builder.flow);
+            merged::merge(&mut builder.flow, false);
             merged::fold_transposes(&mut builder.flow);
         }
         let names = (plan.grappler && !plan.xla)

@@ -2,17 +2,72 @@
 //!
 //! - The gradient of a ReLU asks for its input's sign, since `max(x, 0) > 0` is `x > 0` (xla/hlo/transforms/simplifiers/
 //!   algebraic_simplifier.cc, `HandleCompare`): under XLA an activation's input stays beside its output.
-//! - The gradient of a largest element finds its place anew, a number for each axis (select_and_scatter_expander.cc), and is scattered
-//!   over another gradient or over zeros. Where a ReLU compares with zeros of that shape, both read one tensor (hlo_cse.cc), which is
-//!   made beside the ReLU and copied for the scatter.
-//! - Filters of float32 are turned once for all convolutions that read them (xla/service/gpu/transforms/layout_assignment.cc).
+//! - The gradient of a largest element finds its place anew, the value and a number for each axis (select_and_scatter_expander.cc), and is
+//!   scattered over another gradient or over zeros. Where a ReLU compares with zeros of that shape, both read one tensor (hlo_cse.cc),
+//!   which is made before the pool and copied for the scatter.
+//! - A product has scratch memory of cuBLAS' among the step's buffers while it runs.
+//! - Softmax and what is made of it in a row do not write over what they read.
 
-use super::{Effect, Flow, Place, Wire};
-use memfit_graph::kernels::Made;
-use memfit_graph::{DType, elements};
+use super::{Flow, Place, Wire};
+use memfit_graph::DType;
+use memfit_graph::kernels::{Made, Stage};
 
-/// Kernels that read a filter second.
-const CONVOLUTIONS: &[&str] = &["Conv2D", "Conv2DBackpropInput", "Conv3D", "Conv3DBackpropInputV2"];
+/// Kernels that read a row several times while they write it: a fusion of theirs cannot write over what it reads.
+const ALL_AT_ONCE: &[&str] =
+    &["Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits"];
+
+/// Bytes that XLA gives cuBLAS for a product (xla/service/gpu/transforms/gemm_rewriter.cc, `GemmConfig::kDefaultWorkspace`).
+const SCRATCH: u64 = 4 << 20;
+
+/// Adds a kernel of a layer; gives its outputs.
+fn add(
+    flow: &mut Flow,
+    stage: Stage,
+    layer: u32,
+    (name, inputs, outputs): (&'static str, &[Wire], Vec<Made>),
+) -> Vec<Wire> {
+    let first = flow.push(name, inputs, outputs, None);
+    let kernel = &mut flow.kernels[first.kernel as usize];
+    (kernel.stage, kernel.layer) = (stage, layer);
+    flow.outputs(first)
+}
+
+/// The zeros that a pool's gradient is scattered over, and those that ReLUs of that shape compare with: made with the first ReLU whose
+/// result is there, else before the kernels that compare what the pool reads.
+fn zeros_for(flow: &mut Flow, x: Wire, of_x: [Wire; 2], zeros: Made) -> Vec<Wire> {
+    let layer = flow.kernel(of_x[0]).layer;
+    if !compares(flow, x) || zeros.shape.len() < 4 {
+        return add(flow, Stage::Backward, layer, ("Zeros", &[], vec![zeros]));
+    }
+    let is_read = |at: u32| {
+        let mut readers = flow.kernels.iter().filter(|kernel| {
+            kernel.inputs.contains(&Wire { kernel: at, output: 0 }) && kernel.name.contains("Conv")
+        });
+        readers.next().is_some()
+    };
+    let mut alike = (0..x.kernel).filter(|at| {
+        let wire = Wire { kernel: *at, output: 0 };
+        compares(flow, wire) && flow.shape(wire) == zeros.shape && flow.dtype(wire) == zeros.dtype
+    });
+    let Some(first) = alike.find(|at| is_read(*at)) else {
+        let zeros = add(flow, Stage::Forward, layer, ("Zeros", &[], vec![zeros; 2]));
+        of_x.iter().for_each(|wire| flow.kernels[wire.kernel as usize].after.push(zeros[0].kernel));
+        return zeros;
+    };
+    let shared = Wire { kernel: first, output: 1 };
+    let outputs = &mut flow.kernels[first as usize].outputs;
+    if outputs.len() == 1 {
+        outputs.push(zeros.clone());
+    }
+    let mut both = add(flow, Stage::Backward, layer, ("Copy", &[shared], vec![zeros]));
+    both.push(shared);
+    both
+}
+
+/// Whether a tensor is that of a ReLU.
+fn compares(flow: &Flow, wire: Wire) -> bool {
+    wire.output == 0 && matches!(flow.kernel(wire).name, "Relu" | "Relu6")
+}
 
 /// Puts what XLA runs in place of some kernels.
 pub(super) fn rewrite(flow: &mut Flow) {
@@ -29,33 +84,33 @@ pub(super) fn rewrite(flow: &mut Flow) {
             ("ReluGrad", inputs) => flow.kernels[at].inputs = inputs.iter().map(input).collect(),
             ("MaxPoolGrad" | "MaxPool3DGrad", &[x, y, dy]) => {
                 let made = |shape: &[u64], dtype| Made { shape: shape.to_vec(), dtype, place: Place::New };
-                let place = made(flow.shape(y), DType::Int32);
+                // One axis is two to XLA.
+                let axes = flow.shape(y).len().max(4);
+                let mut places = vec![made(flow.shape(y), DType::Int32); axes + 1];
+                places[0].dtype = flow.dtype(y);
                 let zeros = made(flow.shape(x), flow.dtype(x));
-                let axes = place.shape.len();
-                let mut inputs = vec![x, dy];
-                let relu = Some(flow.kernel(x)).filter(|kernel| kernel.name == "Relu" && !is_added);
-                if let Some(from) = relu.and_then(|relu| relu.inputs.first().copied()) {
-                    let outputs = &mut flow.kernels[from.kernel as usize].outputs;
-                    let first = u32::try_from(outputs.len()).unwrap_or(u32::MAX);
-                    inputs.extend([first, first.saturating_add(1)].map(|output| Wire { output, ..from }));
-                    outputs.extend(vec![zeros; 2]);
+                let layer = kernel.layer;
+                let places = add(flow, Stage::Backward, layer, ("MaxPoolPlace", &[x], places));
+                let mut inputs = vec![dy];
+                if !is_added {
+                    let zeros = zeros_for(flow, x, [y, places[0]], zeros);
+                    inputs.splice(0..0, zeros);
+                    flow.kernels[at].outputs.iter_mut().for_each(|made| made.place = Place::Reuse);
                 }
+                inputs.extend(&places[1..]);
                 flow.kernels[at].inputs = inputs;
-                flow.kernels[at].outputs.extend(vec![place; axes]);
             }
-            (name, [_, filter, ..]) if CONVOLUTIONS.contains(&name) && turns(flow, *filter) => {
-                let read = filter.kernel as usize;
-                flow.kernels[read].outputs.iter_mut().for_each(|made| made.place = Place::New);
+            ("MatMul" | "BatchMatMulV2", _) => {
+                let scratch = Made { shape: vec![SCRATCH], dtype: DType::Int8, place: Place::New };
+                flow.kernels[at].outputs.push(scratch);
+            }
+            (name, _) if ALL_AT_ONCE.contains(&name) => {
+                let outputs = flow.kernels[at].outputs.iter_mut();
+                outputs.filter(|made| made.place == Place::Reuse).for_each(|made| made.place = Place::New);
             }
             _ => {}
         }
     }
-}
-
-/// Whether a convolution's filter is a weight that lies in another order than cuDNN's.
-fn turns(flow: &Flow, filter: Wire) -> bool {
-    let window = flow.shape(filter).split_last_chunk().map(|(window, _): (_, &[u64; 2])| window);
-    matches!(flow.kernel(filter).effect, Effect::Read(_)) && elements(window.unwrap_or_default()) > 1
 }
 
 #[cfg(test)]
@@ -72,17 +127,29 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_there_from_the_relu_to_the_pools_gradient() {
-        let mut flow = Flow::default();
-        let x = opaque(&mut flow, &[]);
-        let y = flow.unary("Relu", x);
-        let pool = flow.pool("MaxPool", y, &[16]);
-        let dy = opaque(&mut flow, &[pool]);
-        let dx = flow.make("MaxPoolGrad", &[y, pool, dy], &[64], DType::Float32, None);
-        rewrite(&mut flow);
-        let zeros = [1, 2].map(|output| Wire { output, ..x });
-        assert!(zeros.iter().all(|wire| inputs(&flow, dx).contains(wire)));
-        assert_eq!(zeros.map(|wire| flow.shape(wire).to_vec()), [[64], [64]]);
+    fn zeros_are_there_from_the_first_relu_to_the_pools_gradient() {
+        let float = |flow: &mut Flow, name, inputs: &[Wire], shape: &[u64]| {
+            flow.make(name, inputs, shape, DType::Float32, None)
+        };
+        for is_alone in [true, false] {
+            let (mut flow, image) = (Flow::default(), [2, 4, 4, 2]);
+            let mut x = float(&mut flow, "Conv2D", &[], &image);
+            let mut y = flow.unary("Relu", x);
+            let first = y;
+            if !is_alone {
+                x = float(&mut flow, "Conv2D", &[y], &image);
+                y = flow.unary("Relu", x);
+            }
+            let pool = flow.pool("MaxPool", y, &[2, 2, 2, 2]);
+            let dx = float(&mut flow, "MaxPoolGrad", &[y, pool, pool], &image);
+            rewrite(&mut flow);
+            let [copy, zeros, ..] = inputs(&flow, dx)[..] else { panic!("zeros and their copy") };
+            assert_eq!([copy, zeros].map(|wire| flow.shape(wire).to_vec()), [image; 2]);
+            // They are made with a ReLU whose result is there, else by themselves before the pool.
+            assert_eq!(zeros.kernel == first.kernel, !is_alone);
+            let after = if is_alone { vec![zeros.kernel] } else { Vec::new() };
+            assert_eq!(flow.kernel(pool).after, after);
+        }
     }
 
     #[test]
@@ -93,25 +160,12 @@ mod tests {
         let dy = opaque(&mut flow, &[y]);
         let dx = flow.make("MaxPoolGrad", &[x, y, dy], &[2, 8, 8, 3], DType::Float32, None);
         rewrite(&mut flow);
+        let [zeros, from, ref places @ ..] = inputs(&flow, dx)[..] else { panic!("zeros, dy, places") };
+        assert_eq!((flow.shape(zeros), from, places.len()), (&[2, 8, 8, 3][..], dy, 4));
+        // The value itself is made as well.
+        let place = flow.kernel(places[0]);
         let bytes: Vec<u64> =
-            flow.kernel(dx).outputs.iter().map(|made| made.dtype.size_of(made.elements()).0).collect();
-        assert_eq!(bytes, [4 * 384, 4 * 96, 4 * 96, 4 * 96, 4 * 96]);
-        assert_eq!(inputs(&flow, dx), [x, dy]);
-    }
-
-    #[test]
-    fn a_filter_with_a_window_is_turned() {
-        let is_turned = |shape: &[u64]| {
-            let mut flow = Flow::default();
-            let variable = flow.variable(shape, DType::Float32, true);
-            let filter = flow.read(variable);
-            let x = opaque(&mut flow, &[]);
-            flow.convolution("Conv2D", x, filter, &[64]);
-            rewrite(&mut flow);
-            flow.made(filter).place == Place::New
-        };
-        assert!(is_turned(&[3, 3, 8, 8]));
-        // Of one by one the order of the axes is only another name.
-        assert!(!is_turned(&[1, 1, 8, 8]));
+            place.outputs.iter().map(|made| made.dtype.size_of(made.elements()).0).collect();
+        assert_eq!((bytes, &place.inputs[..]), (vec![4 * 96; 5], &[x][..]));
     }
 }

@@ -11,7 +11,7 @@
 //! read after it (the slots of whole layers, not just of some variable) holds up an update until everything else is done. In small
 //! models that is much of the peak's spread, so the order is begun at several places and the peak in the middle is taken.
 
-use super::dependencies::{Waits, needed};
+use super::dependencies::{Waits, has_effect, needed};
 use super::grappler::Positions;
 use super::names::Names;
 use super::turns::Steps;
@@ -118,16 +118,21 @@ impl Schedule<'_> {
         let kernels = &self.flow.kernels;
         // By kernel and output, the one whose buffer it is; by buffer, its bytes and how many kernels have still to read it.
         let mut first = Vec::with_capacity(kernels.len());
-        let (mut of, mut bytes) = (Vec::new(), Vec::new());
-        for kernel in kernels {
-            first.push(of.len());
+        let outputs = kernels.iter().fold(0, |of, kernel| {
+            first.push(of);
+            of + kernel.outputs.len()
+        });
+        let mut of: Vec<usize> = (0..outputs).collect();
+        let mut bytes = vec![0; outputs];
+        for (kernel, first_of) in kernels.iter().zip(&first) {
             let from =
                 kernel.inputs.first().map(|wire| of[first[wire.kernel as usize] + wire.output as usize]);
-            for made in &kernel.outputs {
-                let is_new = matches!(made.place, Place::New | Place::Reuse);
+            for (at, made) in (*first_of..).zip(&kernel.outputs) {
                 let shared = from.filter(|_| made.place == Place::Alias && kernel.effect == Effect::None);
-                of.push(shared.unwrap_or(of.len()));
-                bytes.push(if is_new { made.dtype.size_of(made.elements()).0 } else { 0 });
+                of[at] = shared.unwrap_or(at);
+                // New values of variables are counted although they lie in the old ones' place.
+                let is_new = matches!(made.place, Place::New | Place::Reuse) || has_effect(kernel);
+                bytes[at] = if is_new { made.dtype.size_of(made.elements()).0 } else { 0 };
             }
         }
         let buffer = |wire: &Wire| of[first[wire.kernel as usize] + wire.output as usize];
@@ -149,7 +154,9 @@ impl Schedule<'_> {
                 reads[at as usize].iter().filter(|buffer| left[**buffer] == 1).map(|buffer| bytes[*buffer]);
             let own = first[at as usize]..first[at as usize] + kernels[at as usize].outputs.len();
             let sum = |sum: u64, n: u64| sum.saturating_add(n);
-            let made = bytes.get(own).unwrap_or_default().iter().copied().fold(0, sum);
+            // A library call gives a tuple of its result and its scratch: two pointers more.
+            let table = if is_call(&kernels[at as usize]) { 16 } else { 0 };
+            let made = bytes.get(own).unwrap_or_default().iter().copied().fold(table, sum);
             i128::from(freed.fold(0, sum)) - i128::from(made)
         };
         let mut waiting = self.waits.number.clone();
@@ -189,6 +196,11 @@ impl Schedule<'_> {
         }
         ready.extend(steps.end(at));
     }
+}
+
+/// Whether XLA calls a library for it.
+fn is_call(kernel: &Kernel) -> bool {
+    kernel.name.contains("Conv") || kernel.name.contains("MatMul")
 }
 
 /// Kernels that say of themselves that they are not expensive (`OpKernel::IsExpensive`): those that make views, and reads.

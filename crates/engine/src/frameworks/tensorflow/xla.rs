@@ -6,13 +6,15 @@
 //! again what forward computed of one tensor: of a layer's activation only what convolutions and products read and make is there.
 //! They are kernels of their own, as without XLA, and so are softmax and random numbers. Variables are updated in place.
 
-use super::{Effect, Flow, Place, Wire, rewritten};
+use super::{Effect, Flow, Place, Wire, padded, rewritten, stacked, together, turned};
+use memfit_graph::DType;
 use memfit_graph::kernels::{Kernel, Stage};
 use std::collections::BTreeSet;
 
 /// Kernels with an output of their own that move or compare elements one by one.
 const MOVES: &[&str] = &[
     "Cast",
+    "ConcatV2",
     "Equal",
     "Fill",
     "Greater",
@@ -36,15 +38,20 @@ const READERS: &[&str] = &[
     "AvgPool3DGrad",
     "AvgPoolGrad",
     "BiasAddGrad",
-    "ConcatV2",
+    "LogSoftmax",
     "Max",
     "MaxPool",
     "MaxPool3D",
     "MaxPool3DGrad",
     "MaxPoolGrad",
+    "MaxPoolPlace",
     "Mean",
     "Min",
     "Prod",
+    "Relu",
+    "Relu6",
+    "Softmax",
+    "SparseSoftmaxCrossEntropyWithLogits",
     "Sum",
 ];
 
@@ -53,6 +60,11 @@ const OPAQUE: &[&str] = &["Softmax", "LogSoftmax", "SparseSoftmaxCrossEntropyWit
 
 /// Buffers that one fusion may read and write (xla/service/gpu/gpu_fusible.h, `MaxOperandsAndOutputsPerFusion`).
 const MOST_OPERANDS: usize = 96;
+
+/// Whether a kernel is many instructions to XLA.
+fn is_long(kernel: &Kernel) -> bool {
+    matches!(kernel.name, "Erfc" | "Tanh")
+}
 
 fn is_elementwise(kernel: &Kernel) -> bool {
     let [made] = &kernel.outputs[..] else { return is_norm(kernel) };
@@ -74,6 +86,10 @@ fn takes_in(kernel: &Kernel) -> bool {
 /// Fuses what can be fused; kernels that were are left unread.
 pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
     rewritten::rewrite(flow);
+    padded::fold(flow);
+    turned::turn(flow);
+    stacked::stack(flow);
+    padded::pad(flow);
     let mut is_kept = vec![false; flow.kernels.len()];
     kept.iter().for_each(|wire| is_kept[wire.kernel as usize] = true);
     let mut readers: Vec<Vec<u32>> = vec![Vec::new(); flow.kernels.len()];
@@ -82,6 +98,8 @@ pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
         first.for_each(|wire| readers[wire.kernel as usize].push(i));
     }
     let mut fused = vec![false; flow.kernels.len()];
+    // By kernel, whether it computes what is many instructions.
+    let mut long = fused.clone();
     for i in 0..flow.kernels.len() {
         let is_fused = |wire: &Wire, fused: &[bool]| fused[wire.kernel as usize] && wire.output == 0;
         if flow.kernels[i].inputs.iter().any(|wire| is_fused(wire, &fused)) {
@@ -95,6 +113,7 @@ pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
                     own_buffers(&mut flow.kernels[at]);
                 }
                 let from = &flow.kernels[at];
+                long[i] |= fused[at] && is_long(from);
                 if !is_fused(&wire, &fused) {
                     inputs.extend(Some(wire).filter(|wire| seen.insert(*wire)));
                     continue;
@@ -108,18 +127,46 @@ pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
             flow.kernels[i].after = after;
             own_buffers(&mut flow.kernels[i]);
         }
-        fused[i] = !is_kept[i] && pays(flow, i, &readers[i]);
+        let is_cut = long[i] && readers[i].len() > 1;
+        fused[i] = !is_kept[i] && !is_cut && pays(flow, i, &readers);
+    }
+    for (kernel, _) in
+        flow.kernels.iter_mut().zip(&fused).filter(|(kernel, fused)| !**fused && is_long(kernel))
+    {
+        // No GPU before Hopper computes in bfloat16, and what is computed in float32 stays so until a product reads it
+        // (xla/service/float_normalization.cc).
+        let halves = kernel.outputs.iter_mut().filter(|made| made.dtype == DType::Bfloat16);
+        halves.for_each(|made| made.dtype = DType::Float32);
     }
     for (kernel, _) in flow.kernels.iter_mut().zip(fused).filter(|(kernel, fused)| *fused && is_norm(kernel))
     {
         kernel.outputs.iter_mut().take(1).for_each(|made| made.place = Place::Host);
     }
+    together::join(flow);
+}
+
+/// How many elementwise kernels may lie between what is many instructions and what reads the result.
+const WRITTEN: u32 = 2;
+
+/// Whether what forward makes of this kernel is read by one that takes nothing in, at most so many elementwise kernels on.
+fn is_written(flow: &Flow, at: u32, all: &[Vec<u32>], steps: u32) -> bool {
+    let kernel = &flow.kernels[at as usize];
+    if kernel.stage == Stage::Backward {
+        return false;
+    }
+    if !takes_in(kernel) {
+        return true;
+    }
+    let is_view = kernel.outputs.iter().all(|made| made.place == Place::Alias);
+    let left = steps.checked_sub(u32::from(!is_view));
+    let further = left.filter(|_| is_elementwise(kernel));
+    further.is_some_and(|left| all[at as usize].iter().any(|reader| is_written(flow, *reader, all, left)))
 }
 
 /// Whether a kernel is fused into all that read it: where each of them takes it in, and reading what it reads in all of them moves fewer
 /// bytes than writing and reading what it makes.
-fn pays(flow: &Flow, at: usize, readers: &[u32]) -> bool {
-    let kernel = &flow.kernels[at];
+fn pays(flow: &Flow, at: usize, all: &[Vec<u32>]) -> bool {
+    let (kernel, readers) = (&flow.kernels[at], &all[at]);
     if !is_elementwise(kernel) || readers.is_empty() {
         return false;
     }
@@ -132,9 +179,11 @@ fn pays(flow: &Flow, at: usize, readers: &[u32]) -> bool {
     let mut again = 0;
     for reader in readers {
         let reader = &flow.kernels[*reader as usize];
-        // What is many instructions is cut somewhere: more often than not after its last one.
-        let is_cut =
-            kernel.name == "Erfc" && (reader.stage == Stage::Backward) != (kernel.stage == Stage::Backward);
+        // What is many instructions is computed once for several that read it: it is cut after the last of them where backward reads
+        // that and what is made of it is written, else after what is made of it.
+        let is_cut = is_long(kernel)
+            && (reader.stage == Stage::Backward) != (kernel.stage == Stage::Backward)
+            && readers.iter().any(|reader| is_written(flow, *reader, all, WRITTEN));
         if !takes_in(reader) || is_cut {
             return false;
         }
@@ -155,7 +204,6 @@ fn own_buffers(kernel: &mut Kernel) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_graph::DType;
 
     /// A kernel of its own, that makes so many numbers of these.
     fn opaque(flow: &mut Flow, inputs: &[Wire]) -> Wire {
@@ -170,7 +218,7 @@ mod tests {
     fn backward_computes_again_what_is_of_one_tensor() {
         let mut flow = Flow::default();
         let x = opaque(&mut flow, &[]);
-        let slope = flow.unary("Tanh", x);
+        let slope = flow.unary("Sigmoid", x);
         let y = flow.binary("Mul", slope, x);
         let dy = opaque(&mut flow, &[y]);
         flow.stage = Stage::Backward;
@@ -180,6 +228,30 @@ mod tests {
         assert_eq!((inputs(&flow, y), inputs(&flow, dx)), (vec![x], vec![dy, x]));
         // Only what convolutions and products read and make is there.
         assert_eq!((inputs(&flow, dy), inputs(&flow, end)), (vec![y], vec![dx]));
+    }
+
+    /// Whether the long part of an activation, and the activation, are there where these read the activation.
+    fn is_there(readers: &[&'static str]) -> [bool; 2] {
+        let mut flow = Flow::default();
+        let x = opaque(&mut flow, &[]);
+        let long = flow.unary("Erfc", x);
+        let y = flow.binary("Mul", long, x);
+        let read: Vec<Wire> =
+            readers.iter().map(|name| flow.make(name, &[y], &[64], DType::Float32, None)).collect();
+        let dy = opaque(&mut flow, &read);
+        flow.stage = Stage::Backward;
+        let dx = flow.binary("Mul", dy, long);
+        fuse(&mut flow, &[dx]);
+        [inputs(&flow, dx).contains(&long), inputs(&flow, read[0]).contains(&y)]
+    }
+
+    #[test]
+    fn what_is_many_instructions_is_computed_once() {
+        // A product reads the activation, so that it is written: beside it what backward reads.
+        assert_eq!(is_there(&["MatMul"]), [true, true]);
+        // A norm computes it several times.
+        assert_eq!(is_there(&["Mean", "Sum"]), [false, true]);
+        assert_eq!(is_there(&["Mean"]), [false, false]);
     }
 
     #[test]
