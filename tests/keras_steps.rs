@@ -1,7 +1,8 @@
-//! Keras models read from their configs, against what TensorFlow allocates for a step of each (`models/reference/keras_steps.py`).
+//! Keras models read from their configs, against what TensorFlow allocates for a step of each (`models/reference/keras_steps.py`), and what XLA
+//! assigns to one (`keras_xla_steps.py`).
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
-use memfit_engine::{Framework, Model, Plan, Precision};
+use memfit_engine::{Framework, Loss, Model, Plan, Precision};
 use memfit_graph::Binding;
 use serde_json::{Value, json};
 
@@ -37,6 +38,38 @@ fn steps_hold_what_tensorflow_allocates() {
         }
     }
     assert!(off.is_empty(), "{off:#?}");
+}
+
+#[test]
+fn steps_under_xla_hold_what_it_assigns() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/models/reference/keras_xla_steps.json");
+    let reference: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut errors = Vec::new();
+    for step in reference["steps"].as_array().unwrap() {
+        let config = step["config"].to_string();
+        let imported = memfit_keras::import(config.as_bytes(), &memfit_keras::Options::default()).unwrap();
+        let model = Model::new(imported.graph, "model", "keras", 0);
+        let plan = Plan {
+            framework: Framework::Tensorflow,
+            precision: match step["policy"].as_str().unwrap() {
+                "mixed_float16" => Precision::MixedFp16,
+                "mixed_bfloat16" => Precision::MixedBf16,
+                _ => Precision::Fp32,
+            },
+            optimizer: step["optimizer"].as_str().unwrap().into(),
+            loss: if step["loss"] == "mse" { Loss::Mse } else { Loss::CrossEntropy },
+            xla: true,
+            ..Plan::default()
+        };
+        let binding = Binding { batch: step["batch"].as_u64(), ..Binding::default() };
+        let estimated = model.estimate(&binding, &plan).unwrap().peak.allocated.0;
+        let assigned = step["step_bytes"].as_u64().unwrap();
+        errors.push((estimated.abs_diff(assigned) * 1000 / assigned, step["model"].to_string(), estimated));
+    }
+    errors.sort();
+    // In thousandths: which chains XLA fuses is a matter of its cost model, so that no step is exact.
+    let at = |hundredths: usize| errors[(errors.len() * hundredths).div_ceil(100) - 1].0;
+    assert!(at(50) <= 50 && at(90) <= 150 && errors.last().unwrap().0 <= 300, "{errors:#?}");
 }
 
 /// An encoder whose last states a decoder begins with, both LSTM with this config.

@@ -6,6 +6,7 @@
 mod compare;
 mod holders;
 mod keras_torch;
+mod keras_xla;
 mod measured;
 mod page;
 mod records;
@@ -162,6 +163,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
             &sections,
             [
                 tensorflow::section(&options.beside())?,
+                keras_xla::section()?,
                 keras_torch::section()?,
                 records,
                 measured.as_ref().map(measured::page),

@@ -26,7 +26,7 @@ read with `--assume-batchnorm`, and with `--assume-dropout` where the model has 
 ";
 
 /// Writes the page, with further sections where there are any.
-pub(super) fn write(sections: &[Section], further: [Option<String>; 4]) -> Result<()> {
+pub(super) fn write(sections: &[Section], further: [Option<String>; 5]) -> Result<()> {
     let sections = sections.iter().map(section).chain(further.into_iter().flatten());
     let text = sections.fold(HEAD.to_owned(), |text, section| text + &section);
     std::fs::create_dir_all(crate::root().join("docs"))?;
