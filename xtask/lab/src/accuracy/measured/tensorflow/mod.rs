@@ -171,7 +171,7 @@ What is not met, and why:
 - Batches of half precision that ran although they are estimated at a few percent more than there is ran under XLA, which compiled pieces of \
 the graph and so needs less.
 - Twelve examples of SQuAD on a V100 of 32 GB are marked *not available*, which is read as out of memory; ten ran in the release before.
-- The timelines of ResNet-18 hold the scratch memory of convolutions, which is left out here: 103 and 150 MB are missing, about what Winograd's \
+- The timelines of ResNet-18 hold the scratch memory of convolutions, which is left out here: 144 and 152 MB are missing, most of it what Winograd's \
 transformed images of a first stage of 64 channels take (2.25 times 26 MB, for both sides). Deeper networks have their peak elsewhere. The \
 row of 1,110 MB is of 34 layers, as its source says (`RESNET_SIZE=34`), whatever the table calls it, and its norms run as in inference, \
 whose gradient turns two tensors to another layout for a moment.
