@@ -22,6 +22,10 @@ pub(crate) struct Step {
     process: Option<Process>,
 }
 
+/// How the steps of several models are taken to follow each other.
+const APART: &str = "models run one after another: what one keeps for backward is gone when the next runs. Where a generator's loss runs \
+    through its discriminator, or a teacher after its student, what both keep is there at once, which is more";
+
 /// A process around a step.
 struct Process {
     life: Life,
@@ -78,6 +82,9 @@ impl Step {
         step.estimate.warnings.extend(args.life.own.warning(step.plan.framework));
         if let Some(life) = args.life.life() {
             let process = Process { life, others: others(args, &step.plan)? };
+            if !process.others.is_empty() {
+                step.estimate.assumptions.push(APART.into());
+            }
             let own = (&*step.file, &step.model, &step.binding);
             process.add_to(&mut step.estimate, own, step.card.as_ref(), None)?;
             step.process = Some(process);

@@ -102,7 +102,7 @@ fn is_image(flow: &Flow, wire: Wire) -> bool {
     matches!(flow.kernel(viewed(flow, wire)).effect, Effect::Feed(_))
         && flow.dtype(wire) == DType::Float32
         && channels > 1
-        && elements(&shape[1..shape.len() - 1]) > 1
+        && shape.get(1..shape.len().saturating_sub(1)).is_some_and(|window| elements(window) > 1)
 }
 
 #[cfg(test)]
