@@ -184,7 +184,9 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     let mut parts =
         vec![mode(plan.mode).to_owned(), framework(plan.framework).into(), precision(plan.precision).into()];
     if plan.mode == Mode::Train {
-        parts.push(format!("{} ({})", plan.optimizer, optimizer_impl(plan.optimizer_impl)));
+        // The others have one way each.
+        let how = Some(optimizer_impl(plan.optimizer_impl)).filter(|_| plan.framework == Framework::Pytorch);
+        parts.push(how.map_or_else(|| plan.optimizer.clone(), |how| format!("{} ({how})", plan.optimizer)));
     }
     parts.extend(e.batch_size.map(|n| format!("batch {n}")));
     parts.extend(plan.parallel.map(|p| format!("one of {} GPUs ({})", p.gpus, sharing(p))));
