@@ -70,16 +70,11 @@ mod tests {
     use super::*;
     use crate::Life;
     use crate::devices::Card;
-    use memfit_graph::{Attributes, DType, Graph, Role, Shape, Type};
+    use crate::scenario::testing::dense;
 
     #[test]
     fn what_comes_again_is_what_it_was() {
-        let mut g = Graph::default();
-        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([8, 1024])), Role::Input);
-        g.inputs = vec![x];
-        let w = g.add_tensor("w", Type::tensor(DType::Float32, Shape::from([1024, 1024])), Role::Initializer);
-        g.outputs = vec![g.push("MatMul", Attributes::default(), &[x, w], "y").unwrap()];
-        let model = Model::new(g, "dense", "onnx", 1);
+        let model = dense("a");
         let situation = |validation_batch, optimizer: &str| Situation {
             plan: Plan { optimizer: optimizer.into(), ..Plan::default() },
             binding: Binding::default(),

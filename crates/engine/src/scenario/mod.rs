@@ -115,12 +115,12 @@ fn joins_predictions(plan: &Plan) -> bool {
 }
 
 #[cfg(test)]
-mod testing {
+pub(crate) mod testing {
     use crate::Model;
     use memfit_graph::{Attributes, DType, Graph, Role, Shape, Type};
 
     /// One product of eight rows with weights of 4 MiB.
-    pub(super) fn dense(name: &str) -> Model {
+    pub(crate) fn dense(name: &str) -> Model {
         let mut g = Graph::default();
         let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([8, 1024])), Role::Input);
         g.inputs = vec![x];

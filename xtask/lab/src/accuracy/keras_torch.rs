@@ -1,9 +1,9 @@
 //! Keras models on its PyTorch backend beside PyTorch's own allocations (`models/reference/keras_torch_steps.py`).
 
+use super::keras;
 use super::tensorflow::percent;
-use anyhow::{Context, Result, anyhow};
-use memfit_engine::{Framework, Model, Plan};
-use memfit_graph::{Binding, Problem};
+use anyhow::{Context, Result};
+use memfit_engine::{Framework, Plan};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt::Write;
@@ -87,12 +87,6 @@ pub(super) fn section() -> Result<Option<String>> {
 
 /// The peak in bytes.
 fn estimate(step: &Step) -> Result<i128> {
-    let failed = |problems: Vec<Problem>| {
-        anyhow!("{}: {}", step.model, problems.first().map_or_else(String::new, ToString::to_string))
-    };
-    let config = step.config.to_string();
-    let imported =
-        memfit_keras::import(config.as_bytes(), &memfit_keras::Options::default()).map_err(failed)?;
     let plan = Plan {
         framework: Framework::Pytorch,
         optimizer: step.optimizer.clone(),
@@ -102,7 +96,5 @@ fn estimate(step: &Step) -> Result<i128> {
         ema: step.options.use_ema,
         ..Plan::default()
     };
-    let binding = Binding { batch: Some(step.batch), ..Binding::default() };
-    let model = Model::new(imported.graph, &step.model, "keras", 0);
-    Ok(model.estimate(&binding, &plan).map_err(failed)?.peak.allocated.0.into())
+    keras::peak(&step.model, &step.config, step.batch, &plan)
 }

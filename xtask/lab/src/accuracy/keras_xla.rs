@@ -1,9 +1,9 @@
 //! Keras models under XLA beside what XLA's buffer assignment gives a step (`models/reference/keras_xla_steps.py`).
 
+use super::keras;
 use super::tensorflow::percent;
-use anyhow::{Context, Result, anyhow};
-use memfit_engine::{Framework, Loss, Model, Plan, Precision};
-use memfit_graph::{Binding, Problem};
+use anyhow::{Context, Result};
+use memfit_engine::{Framework, Loss, Plan};
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt::Write;
@@ -83,25 +83,13 @@ pub(super) fn section() -> Result<Option<String>> {
 
 /// The step's bytes.
 fn estimate(step: &Step) -> Result<i128> {
-    let failed = |problems: Vec<Problem>| {
-        anyhow!("{}: {}", step.model, problems.first().map_or_else(String::new, ToString::to_string))
-    };
-    let config = step.config.to_string();
-    let imported =
-        memfit_keras::import(config.as_bytes(), &memfit_keras::Options::default()).map_err(failed)?;
     let plan = Plan {
         framework: Framework::Tensorflow,
-        precision: match &*step.policy {
-            "mixed_float16" => Precision::MixedFp16,
-            "mixed_bfloat16" => Precision::MixedBf16,
-            _ => Precision::Fp32,
-        },
+        precision: keras::precision(&step.policy),
         optimizer: step.optimizer.clone(),
         loss: if step.loss == "mse" { Loss::Mse } else { Loss::CrossEntropy },
         xla: true,
         ..Plan::default()
     };
-    let binding = Binding { batch: Some(step.batch), ..Binding::default() };
-    let model = Model::new(imported.graph, &step.model, "keras", 0);
-    Ok(model.estimate(&binding, &plan).map_err(failed)?.peak.allocated.0.into())
+    keras::peak(&step.model, &step.config, step.batch, &plan)
 }

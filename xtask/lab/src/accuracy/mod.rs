@@ -5,6 +5,7 @@
 
 mod compare;
 mod holders;
+mod keras;
 mod keras_torch;
 mod keras_xla;
 mod measured;

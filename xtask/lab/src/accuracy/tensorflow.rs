@@ -4,8 +4,9 @@
 //! step runs, kernels' scratch memory left out. Variables and the batch were there before, so the same is counted here: events of
 //! storages that the step itself made. Variables are added to both sides.
 
+use super::keras;
 use anyhow::{Context, Result};
-use memfit_engine::{Framework, Model, Plan, Precision};
+use memfit_engine::{Framework, Plan};
 use memfit_graph::Binding;
 use serde::Deserialize;
 use std::fmt::Write;
@@ -72,16 +73,10 @@ pub(super) fn section(collection: &Path) -> Result<Option<String>> {
 
 fn compare(file: &File, models: &Path) -> Result<Vec<Row>> {
     let bytes = std::fs::read(models.join(format!("{}.json", file.model)))?;
-    let imported = memfit_keras::import(&bytes, &memfit_keras::Options::default())
-        .map_err(|p| anyhow::anyhow!("{}", p.first().map_or_else(String::new, ToString::to_string)))?;
-    let model = Model::new(imported.graph, &file.model, "keras", 0);
+    let model = keras::model(&file.model, &bytes)?;
     let mut rows = Vec::new();
     for case in &file.cases {
-        let precision = match &*case.policy {
-            "mixed_float16" => Precision::MixedFp16,
-            "mixed_bfloat16" => Precision::MixedBf16,
-            _ => Precision::Fp32,
-        };
+        let precision = keras::precision(&case.policy);
         let optimizer = case.optimizer.clone();
         let plan = Plan {
             framework: Framework::Tensorflow,
