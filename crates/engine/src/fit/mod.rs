@@ -14,7 +14,7 @@ mod steps;
 pub use axis::Axis;
 
 use crate::devices::{Card, context};
-use crate::frameworks::pytorch;
+use crate::frameworks::{cudnn, pytorch};
 use crate::{Framework, Life, Model, Plan, Precision, placement};
 use memfit_graph::order::sorted_by_key;
 use memfit_graph::{Binding, Bytes, Problem};
@@ -129,10 +129,11 @@ pub fn matrix(
 /// The plan as it runs on a card, or on the first whose kernels are alike.
 fn on(plan: &Plan, card: &Card) -> Plan {
     let plan = plan.on(card);
-    // TensorFlow's kernels are the same on all.
-    let chosen = plan.framework != Framework::Tensorflow;
-    let compute_capability = plan.compute_capability.filter(|_| chosen).map(pytorch::alike);
-    Plan { compute_capability, amd: plan.amd.filter(|_| chosen), ..plan }
+    let alike = match plan.framework {
+        Framework::Tensorflow => cudnn::tensor_cores,
+        _ => pytorch::alike,
+    };
+    Plan { compute_capability: plan.compute_capability.map(alike), ..plan }
 }
 
 /// What is wrong where a size is searched: what is wrong without it too (`before`), or that the model does not let it be chosen.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "burn")]
 pub mod burn;
+pub(crate) mod cudnn;
 pub mod pytorch;
 #[cfg(feature = "tensorflow")]
 pub mod tensorflow;

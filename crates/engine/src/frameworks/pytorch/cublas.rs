@@ -25,8 +25,6 @@ const LARGE: Bytes = Bytes::mib(32);
 const HIPBLAS: Bytes = Bytes::mib(32);
 /// hipBLASLt's, on all cards.
 const HIPBLASLT: Bytes = Bytes::mib(76);
-/// The first card with the large one.
-pub(super) const HOPPER: (u32, u32) = (9, 0);
 
 /// Whether a card's workspace is the large one.
 pub(super) fn is_large(capability: (u32, u32)) -> bool {

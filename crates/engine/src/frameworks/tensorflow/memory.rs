@@ -5,6 +5,7 @@
 //! other reference is left (framework/op_kernel.cc, `forward_input`). A variable holds a reference of its own, so its
 //! buffer is never written over by a kernel that reads it.
 
+use super::convolutions::{Convolutions, Held};
 use super::{Builder, Effect, Place, SavedStorage, Stage, Wire};
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
@@ -28,6 +29,8 @@ pub(super) struct Play<'a> {
     first: Vec<u32>,
     /// By wire.
     made: Vec<Output>,
+    /// By kernel, what it holds while it runs.
+    held: Vec<Held>,
 }
 
 /// What an output is in any order.
@@ -49,6 +52,10 @@ impl<'a> Play<'a> {
     ) -> Play<'a> {
         let kernels = &builder.flow.kernels;
         let (mut first, mut made) = (Vec::with_capacity(kernels.len()), Vec::new());
+        let convolutions = Convolutions::of(builder.plan);
+        let held =
+            convolutions.iter().flat_map(|c| kernels.iter().map(|kernel| c.held(&builder.flow, kernel)));
+        let held = held.collect();
         for kernel in kernels {
             first.push(u32::try_from(made.len()).unwrap_or(NONE));
             let category = match kernel.stage {
@@ -59,7 +66,7 @@ impl<'a> Play<'a> {
             let outputs = kernel.outputs.iter();
             made.extend(outputs.map(|o| Output { dtype: o.dtype, elements: o.elements(), category }));
         }
-        let mut play = Play { builder, kept, first, made };
+        let mut play = Play { builder, kept, first, made, held };
         for wire in gradients.values() {
             let wire = play.number(*wire);
             play.made[wire].category = Category::Gradient;
@@ -163,6 +170,9 @@ impl<'a> Play<'a> {
                     memory.release(storage);
                 }
             }
+            if let Some(held) = self.held.get(*at as usize) {
+                memory.hold(*held);
+            }
             memory.write(kernel, &inputs, &mut variables, builder);
             inputs.iter().flatten().for_each(|storage| memory.release(*storage));
         }
@@ -216,6 +226,17 @@ impl Memory {
             self.live -= self.bytes[id.0 as usize];
             self.event(EventKind::Free, id);
         }
+    }
+
+    /// Allocates what a kernel holds while it runs, and frees it.
+    fn hold(&mut self, held: Held) {
+        let bytes = [held.needed, held.optional];
+        let held =
+            bytes.map(|n| (n > 0).then(|| self.allocate(Bytes(n), Category::Workspace, "convolution")));
+        if let Some(optional) = held[1].filter(|_| self.records) {
+            self.timeline.optional.push(optional);
+        }
+        held.into_iter().flatten().for_each(|storage| self.release(storage));
     }
 
     fn event(&mut self, kind: EventKind, storage: StorageId) {

@@ -7,6 +7,7 @@
 //! (`together`), and of two orders takes the one that needs less. Rules are those of TensorFlow 2.21 and Keras 3.15.
 
 mod constants;
+mod convolutions;
 mod dependencies;
 mod eager;
 mod forward;
@@ -30,6 +31,7 @@ mod turns;
 mod update;
 mod xla;
 
+use self::convolutions::Convolutions;
 use self::memory::Play;
 use self::names::Names;
 use self::schedule::Schedule;
@@ -213,10 +215,11 @@ impl Builder<'_> {
         if !self.plan.eager && !self.plan.xla {
             self.assumptions.push("the executor's order is that of one thread, depth first".into());
         }
-        // core/kernels/gpu_utils.h, `AllocateScratchOrFallback` (2.21)
-        if self.flow.kernels.iter().any(|kernel| kernel.name.contains("Conv")) {
+        if Convolutions::of(self.plan).is_none()
+            && self.flow.kernels.iter().any(|kernel| kernel.name.contains("Conv"))
+        {
             self.assumptions.push(
-                "scratch memory of cuDNN's convolutions is left out: it comes from what remains, and a plan without runs where that is too little".into(),
+                "what convolutions hold while they run is left out: it depends on the card (--gpu)".into(),
             );
         }
     }

@@ -65,7 +65,7 @@ pub(super) fn pad(flow: &mut Flow) {
 }
 
 /// The shape of a padded image, channels last, where an axis needs one more element at its end than at its begin.
-fn padded_shape(x: &[u64], filter: &[u64], y: &[u64]) -> Option<Vec<u64>> {
+pub(super) fn padded_shape(x: &[u64], filter: &[u64], y: &[u64]) -> Option<Vec<u64>> {
     let (window, channels) = filter.split_last_chunk::<2>()?;
     let [batch, lengths @ .., depth] = x else { return None };
     let [_, made @ .., _] = y else { return None };

@@ -10,7 +10,7 @@
 //! in scratch memory as large as a solver may ask for, and empties its allocator's cache afterwards
 //! (aten/src/ATen/native/miopen/Conv_miopen.cpp, `findAlgorithm`, `chooseAlgorithm`).
 
-use super::workspace::Sizes;
+use super::Sizes;
 use crate::devices::Generation;
 
 /// Whether convolutions run on matrix cores.
@@ -19,7 +19,7 @@ fn has_matrix_cores(generation: Generation) -> bool {
 }
 
 /// The elements of the copies that a kernel makes of a convolution's input, filter and output.
-pub(super) fn copies(generation: Generation, sizes: &Sizes) -> u64 {
+pub(in super::super) fn copies(generation: Generation, sizes: &Sizes) -> u64 {
     if sizes.window <= 1 || sizes.is_depthwise() || !has_matrix_cores(generation) {
         return 0;
     }

@@ -12,8 +12,7 @@
 //! - Without tensor cores filters of 3 x 3 are transformed (Winograd), and the input's gradient is made with channels first.
 //! - Wide groups are copied everywhere.
 
-use super::cublas::HOPPER;
-use super::workspace::{AMPERE, Pass, Sizes, VOLTA};
+use super::{AMPERE, HOPPER, Pass, Sizes, VOLTA};
 use memfit_graph::DType;
 
 /// Channels from which on a layer of one group runs on tensor cores.
@@ -50,12 +49,12 @@ fn kernels(dtype: DType, capability: (u32, u32)) -> Kernels {
 }
 
 /// Whether TF32 is several times as fast as float32.
-pub(super) fn has_fast_tf32(capability: (u32, u32)) -> bool {
+pub(in super::super) fn has_fast_tf32(capability: (u32, u32)) -> bool {
     matches!(capability, (8, 0) | (9 | 10, _))
 }
 
 /// The elements that the first plan holds while it runs.
-pub(super) fn scratch(
+pub(in super::super) fn scratch(
     sizes: &Sizes,
     pass: Pass,
     dtype: DType,
@@ -173,6 +172,7 @@ mod tests {
     #[test]
     fn sizes_of_any_magnitude_are_no_panic() {
         let most = u64::MAX;
+        assert!(Sizes::read([&[1, 0, 4, 4], &[8, 0, 3, 3], &[1, 8, 2, 2]]).is_none());
         for channels in [1, 3, most] {
             let shapes = [[most, channels, most, most], [most, 1, most, most], [most, most, 1, 1]];
             let sizes = Sizes::read([&shapes[0], &shapes[1], &shapes[2]]).unwrap();
