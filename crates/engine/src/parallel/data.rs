@@ -2,7 +2,7 @@
 //!
 //! A step is rewritten as the framework would run it on each GPU, at the batch size of one GPU:
 //!
-//! - DDP copies gradients into buckets that live as long as the model does, the first of 1 MiB, the others of 25
+//! - DDP copies gradients into buckets that live as long as the model does, the first of 1 MiB and more, the others of 25
 //!   (`torch/nn/parallel/distributed.py`, `_DEFAULT_BUCKET_CAP_MB`; `torch/csrc/distributed/c10d/reducer.cpp`).
 //! - ZeRO 1 splits the optimizer's state and its step, ZeRO 2 the gradients too, ZeRO 3 and FSDP the parameters (Rajbhandari et
 //!   al., arXiv 1910.02054; `torch.distributed.fsdp`). A gradient is whole until its layer is done.
@@ -69,18 +69,25 @@ fn made_in(timeline: &Timeline, phase: Phase) -> Vec<bool> {
     made
 }
 
-/// DDP's buckets, made when the model is wrapped.
+/// DDP's buckets, made when the model is wrapped: of whole gradients in the order in which they come, until there are as many bytes as a
+/// bucket should have (reducer.cpp, `compute_bucket_assignment_by_size`).
 fn buckets(timeline: &mut Timeline) {
     let gradients = timeline.storages.iter().filter(|s| s.category == Category::Gradient);
-    let mut left: Bytes = gradients.map(|s| s.bytes).sum();
-    let (label, at) = (timeline.label("gradient bucket"), timeline.setup_end());
-    let (mut size, mut made) = (FIRST_BUCKET, Vec::new());
-    while left > Bytes::ZERO {
-        let bytes = left.min(size);
-        let storage = timeline.add(Storage { bytes, category: Category::Gradient, layer: 0, label });
-        made.push(Event { kind: EventKind::Allocate, storage, phase: Phase::Setup, layer: 0 });
-        (left, size) = (left - bytes, BUCKET);
+    let (mut full, mut open) = (Vec::new(), Bytes::ZERO);
+    for gradient in gradients {
+        open += gradient.bytes;
+        let least = if full.is_empty() { FIRST_BUCKET } else { BUCKET };
+        if open >= least {
+            full.push(std::mem::take(&mut open));
+        }
     }
+    full.extend(Some(open).filter(|bytes| *bytes > Bytes::ZERO));
+    let (label, at) = (timeline.label("gradient bucket"), timeline.setup_end());
+    let made = full.into_iter().map(|bytes| {
+        let storage = timeline.add(Storage { bytes, category: Category::Gradient, layer: 0, label });
+        Event { kind: EventKind::Allocate, storage, phase: Phase::Setup, layer: 0 }
+    });
+    let made = made.collect();
     timeline.insert(order::map([(at, made)]));
 }
 
@@ -139,6 +146,20 @@ pub(super) fn unit(layer: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gradient_is_in_one_bucket() {
+        let mut timeline = Timeline::default();
+        let label = timeline.label("gradient");
+        for kib in [1024, 2, 500 << 10, 2, 2] {
+            let bytes = Bytes(kib << 10);
+            timeline.add(Storage { bytes, category: Category::Gradient, layer: 0, label });
+        }
+        buckets(&mut timeline);
+        let kib: Vec<u64> = timeline.storages[5..].iter().map(|s| s.bytes.0 >> 10).collect();
+        assert_eq!(kib, [1024, (500 << 10) + 2, 4]);
+        assert_eq!(timeline.events.len(), 3);
+    }
 
     #[test]
     fn a_unit_is_a_repeated_block() {
