@@ -33,6 +33,8 @@ pub struct Lowering<'a> {
     pub autocast: Option<DType>,
     /// Whether the model trains (dropout draws a mask, batch norm uses the batch).
     pub training: bool,
+    /// The card's compute capability, where it is known: which kernels there are depends on it.
+    pub capability: Option<(u32, u32)>,
     calls: Vec<Call>,
     bound: Vec<(usize, Operand)>,
     modelled: bool,
@@ -50,12 +52,28 @@ impl<'a> Lowering<'a> {
         training: bool,
     ) -> Lowering<'a> {
         let (calls, bound) = (Vec::new(), Vec::new());
-        Lowering { inputs, outputs, values: &[], autocast, training, calls, bound, modelled: true }
+        Lowering {
+            inputs,
+            outputs,
+            values: &[],
+            autocast,
+            training,
+            capability: None,
+            calls,
+            bound,
+            modelled: true,
+        }
     }
 
     /// The same with what inference folded of each input: indices, ratios, modes that decide what runs.
     pub fn with_values(mut self, values: &'a [Option<&'a Value>]) -> Lowering<'a> {
         self.values = values;
+        self
+    }
+
+    /// The same on a card of this compute capability.
+    pub fn on_card(mut self, capability: Option<(u32, u32)>) -> Lowering<'a> {
+        self.capability = capability;
         self
     }
 

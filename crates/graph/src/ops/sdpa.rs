@@ -1,9 +1,9 @@
 //! Scaled dot-product attention: which kernel PyTorch takes on CUDA, and what each one keeps.
 //!
 //! `at::scaled_dot_product_attention` (aten/src/ATen/native/transformers/attention.cpp, cuda/sdp_utils.cpp) takes flash
-//! attention for half types without a mask and heads of at most 256, memory-efficient attention for float32 or a mask
-//! where every query head has its own key head, and otherwise composes the result of products and a softmax, in float32
-//! throughout. The fused kernels keep queries, keys, values, the output, one float32 number a row (flash `[B, H, S]`,
+//! attention for half types without a mask and heads of at most 256, from Ampere on; memory-efficient attention for float32 or a mask,
+//! and before Ampere for float16; and otherwise composes the result of products and a softmax, in float32
+//! throughout. (Hopper's cuDNN attention keeps what flash attention keeps.) The fused kernels keep queries, keys, values, the output, one float32 number a row (flash `[B, H, S]`,
 //! efficient padded to 32 rows) and the random state, never the S×S weights (derivatives.yaml:
 //! `_scaled_dot_product_flash_attention`, `_scaled_dot_product_efficient_attention`). Flash lays its output
 //! and gradients out like queries, keys and values (`empty_like`), efficient in the order `[B, S, H, D]`. Not counted: scratch inside of a kernel.
@@ -40,6 +40,45 @@ enum Kernel {
     Math,
 }
 
+/// The first card with flash attention, and the one where none is known.
+const AMPERE: (u32, u32) = (8, 0);
+/// The first with tensor cores.
+const VOLTA: (u32, u32) = (7, 0);
+
+/// Whether flash attention runs (sdp_utils.cpp, `can_use_flash_attention`, 2.15).
+fn takes_flash(
+    card: (u32, u32),
+    dtype: DType,
+    [head, value_head]: [u64; 2],
+    [rows, columns]: [u64; 2],
+    options: &Sdpa,
+    training: bool,
+) -> bool {
+    // `check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120`
+    let is_small = matches!(card, (8, 6..=9) | (12, _));
+    let is_too_wide = is_small && training && (head > 192 && head <= 224 || head > 224 && options.dropout);
+    card >= AMPERE
+        && dtype.is_half()
+        && options.mask.is_none()
+        && head <= 256
+        && head == value_head
+        && !(options.causal && rows != columns)
+        && !is_too_wide
+}
+
+/// Whether memory-efficient attention runs (sdp_utils.cpp, `can_use_mem_efficient_attention`, `minimum_gemm_alignment`, 2.15). Query heads
+/// may share key heads (torch/nn/functional.py, `scaled_dot_product_attention`, 2.15).
+fn takes_efficient(card: (u32, u32), dtype: DType, heads: [u64; 2]) -> bool {
+    let unit = match dtype {
+        DType::Float16 | DType::Bfloat16 if card >= AMPERE => 8,
+        DType::Float16 if card >= VOLTA => 8,
+        DType::Float32 if card >= AMPERE => 4,
+        DType::Float16 | DType::Float32 => 1,
+        _ => return false,
+    };
+    heads.iter().all(|head| head.is_multiple_of(unit))
+}
+
 /// The result, `[B, S, H, D]`, of attention on values in that order; `dtype` is theirs before autocast.
 pub fn attention(
     l: &mut Lowering<'_>,
@@ -52,14 +91,15 @@ pub fn attention(
     let [batch, rows, heads, head] = q.shape[..] else { return None };
     let [_, columns, kv_heads, _] = k.shape[..] else { return None };
     let [_, _, _, value_head] = v.shape[..] else { return None };
-    let aligned = |unit: u64| head % unit == 0 && value_head % unit == 0;
-    let masked = options.mask.is_some();
-    let kernel = match dtype {
-        _ if options.composed || options.broadcast => Kernel::Math,
-        d if d.is_half() && !masked && head <= 256 && head == value_head => Kernel::Flash,
-        d if d.is_half() && heads == kv_heads && aligned(8) => Kernel::Efficient,
-        DType::Float32 if heads == kv_heads && aligned(4) => Kernel::Efficient,
-        _ => Kernel::Math,
+    let card = l.capability.unwrap_or(AMPERE);
+    let kernel = if options.composed || options.broadcast || !heads.is_multiple_of(kv_heads.max(1)) {
+        Kernel::Math
+    } else if takes_flash(card, dtype, [head, value_head], [rows, columns], options, l.training) {
+        Kernel::Flash
+    } else if takes_efficient(card, dtype, [head, value_head]) {
+        Kernel::Efficient
+    } else {
+        Kernel::Math
     };
     let [q, k, v] = [q, k, v].map(|t| t.autocast(l, Autocast::Lower));
     let scores = [batch, heads, rows, columns];
@@ -261,6 +301,27 @@ mod tests {
         l.into_parts().0
     }
 
+    #[test]
+    fn fused_kernels_depend_on_the_card() {
+        let flash =
+            |card, head, options: &Sdpa| takes_flash(card, DType::Float16, [head; 2], [64; 2], options, true);
+        let [turing, ampere, ada] = [(7, 5), (8, 0), (8, 9)];
+        let (plain, drops) = (Sdpa::default(), Sdpa { dropout: true, ..Sdpa::default() });
+        assert_eq!([turing, ampere, ada].map(|card| flash(card, 64, &plain)), [false, true, true]);
+        assert_eq!([200, 256].map(|head| flash(ada, head, &plain)), [false, true]);
+        assert_eq!([ampere, ada].map(|card| flash(card, 256, &drops)), [true, false]);
+        let causal = Sdpa { causal: true, ..Sdpa::default() };
+        assert!(!takes_flash(ampere, DType::Float16, [64; 2], [64, 32], &causal, true));
+        // Before Ampere there is no kernel for bfloat16, and before Volta none that wants heads of whole vectors.
+        let efficient = |card, dtype, head| takes_efficient(card, dtype, [head; 2]);
+        assert_eq!([turing, ampere].map(|card| efficient(card, DType::Bfloat16, 64)), [false, true]);
+        assert_eq!(
+            [(6, 1), turing, ampere].map(|card| efficient(card, DType::Float16, 33)),
+            [true, false, false]
+        );
+        assert_eq!([turing, ampere].map(|card| efficient(card, DType::Float32, 33)), [true, false]);
+    }
+
     const SELF: [[u64; 4]; 3] = [[2, 50, 3, 32]; 3];
 
     #[test]
@@ -277,10 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn grouped_heads_in_float32_are_composed() {
+    fn heads_without_keys_of_their_own_are_shared() {
         let grouped = [[2, 50, 4, 32], [2, 50, 2, 32], [2, 50, 2, 32]];
         let names = |c: &[Call]| c.iter().map(|c| c.function).collect::<Vec<_>>();
-        let math = calls(grouped, DType::Float32, &Sdpa { causal: true, ..Sdpa::default() }, None);
+        let efficient = calls(grouped, DType::Float32, &Sdpa { causal: true, ..Sdpa::default() }, None);
+        assert_eq!(names(&efficient), [EFFICIENT]);
+        let composed = Sdpa { causal: true, composed: true, ..Sdpa::default() };
+        let math = calls(grouped, DType::Float32, &composed, None);
         assert_eq!(names(&math).iter().filter(|n| **n == "clone").count(), 2);
         assert!(names(&math).contains(&"_safe_softmax"));
         let flash = calls(grouped, DType::Bfloat16, &Sdpa { causal: true, ..Sdpa::default() }, None);

@@ -124,6 +124,7 @@ impl Runner<'_> {
         };
         let mut lowering = Lowering::new(&states, &outputs, autocast, self.plan.mode == Mode::Train)
             .with_values(&values)
+            .on_card(self.plan.compute_capability)
             .reusing(lists);
         node.op.pytorch(&mut lowering);
         lowering.into_parts()
