@@ -225,6 +225,26 @@ impl<'a> Infer<'a> {
         })
     }
 
+    /// How many indices from zero on input `i` holds, where it was counted (`Range`) and no more than laid out anew since.
+    pub fn counted(&self, i: usize) -> Option<u64> {
+        let mut tensor = self.node.inputs.get(i).copied().flatten()?;
+        let mut until = self.graph.nodes.iter().position(|n| std::ptr::eq(n, self.node))?;
+        loop {
+            until = self.graph.nodes[..until].iter().rposition(|n| n.outputs.contains(&Some(tensor)))?;
+            let node = &self.graph.nodes[until];
+            let first = node.inputs.first().copied().flatten()?;
+            match node.op.name() {
+                "Range" => {
+                    let number = |i: usize| self.inferred.value((*node.inputs.get(i)?)?)?.single()?.as_i64();
+                    let length = self.inferred.shape(tensor)?.dims().first()?.known();
+                    return length.filter(|_| number(0) == Some(0) && number(2) == Some(1));
+                }
+                "Unsqueeze" | "Expand" | "Reshape" | "Cast" | "Identity" => tensor = first,
+                _ => return None,
+            }
+        }
+    }
+
     /// Whether a body can be inferred `times` times, leaving as much work for others.
     pub fn affords(&self, body: &Graph, times: u64) -> bool {
         Infer::work(body).checked_mul(times).is_some_and(|work| work <= self.fuel.get() / 2)

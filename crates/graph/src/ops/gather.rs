@@ -36,6 +36,27 @@ impl Gather {
         let parts = [&x.dims()[..axis], indices.dims(), &x.dims()[axis + 1..]];
         Ok(Some((axis, parts.concat().into_iter().collect())))
     }
+
+    /// Positions must be among those that a stored table has.
+    fn look_up(&self, cx: &Infer<'_>, axis: usize) -> Result<(), OpError> {
+        let size = cx.stored(0).and(cx.shape(0)).and_then(|shape| shape.dims().get(axis)?.known());
+        let (Some(size), Some(indices)) = (size, cx.shape(1)) else { return Ok(()) };
+        let beyond = match cx.value(1) {
+            Some(known) => {
+                let is_beyond = |n: &&Num| n.as_i64().is_some() && normalize(n, size).is_none();
+                known.data.iter().find(is_beyond).map(ToString::to_string)
+            }
+            None if indices
+                .known()
+                .is_some_and(|dims| crate::elements(&dims) > crate::Value::MAX_ELEMENTS) =>
+            {
+                cx.counted(1).filter(|n| *n > size).map(|n| (n - 1).to_string())
+            }
+            None => None,
+        };
+        let Some(index) = beyond else { return Ok(()) };
+        Err(OpError::input(1, format!("indices into a table of {size}"), index))
+    }
 }
 
 /// `index` into an axis of `size` elements, counted from the back when negative.
@@ -79,6 +100,7 @@ impl Op for Gather {
             cx.set(0, cx.dtype(0), Some([before, indices.dims(), after].concat().into_iter().collect()));
             return Ok(());
         }
+        self.look_up(cx, axis)?;
         let shape = rebatch::rearranged(cx, &shape).unwrap_or_else(|| {
             let mut shape = shape;
             rebatch::indexed(cx, axis..axis + 1, axis, &mut shape);
