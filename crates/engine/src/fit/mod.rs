@@ -160,8 +160,11 @@ fn start(axis: &Axis) -> u64 {
     }
 }
 
-/// How often the largest safe size is looked for again with the spread that it has.
+/// How often the largest safe size is looked for again with the spread that it has, or below a size that does not fit.
 const ROUNDS: usize = 3;
+/// At how many sizes, a hundredth apart, a safe size is looked into: a larger batch may meet segments that it happens to fill better, and
+/// less room may make an allocator clean up earlier, so a size that fits is not safe by itself.
+const BELOW: u64 = 6;
 
 fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis, asked: Option<u64>) -> Cell {
     let limit_at = |spread| placement::limits(plan, card, spread);
@@ -188,6 +191,24 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis, asked: O
         parts.iter_mut().map(|steps| steps.spread_at(n.max(1))).max().unwrap_or(0)
     };
     let mut safe = 0;
+    let safest = |parts: &mut [Steps<'_>], spread| {
+        let limits = limit_at(spread);
+        let fits = |n: u64, parts: &mut [Steps<'_>]| {
+            let both = [limits.cautious, limits.expected];
+            both.iter().all(|limit| parts.iter_mut().all(|steps| steps.inside(n, *limit, total).is_some()))
+        };
+        let mut found = search(parts, limits.cautious, false).0.largest.min(expected.largest);
+        let mut high = found.saturating_add(1);
+        for _ in 0..ROUNDS {
+            let step = (found / 128).max(1);
+            let below = (0..BELOW).filter_map(|k| found.checked_sub(k * step)).filter(|n| *n > 0);
+            let Some(hole) = below.filter(|n| !fits(*n, parts)).min() else { break };
+            high = high.min(hole);
+            let start = Start { low: 0, high, guess: high.saturating_sub(step), stride: step };
+            found = search::edge(MOST, start, &mut |n| fits(n, parts));
+        }
+        found
+    };
     if !is_partial {
         // How far other orders of the kernels reach depends on the size: it is looked up where the answer lies.
         let (mut seen, mut at) = (0, expected.largest);
@@ -197,12 +218,12 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis, asked: O
                 break;
             }
             seen = spread;
-            safe = search(parts, limit_at(spread).cautious, false).0.largest;
+            safe = safest(parts, spread);
             at = safe;
         }
         let spread = spread_at(parts, safe);
         if spread > seen {
-            safe = search(parts, limit_at(spread).cautious, false).0.largest;
+            safe = safest(parts, spread);
         }
     }
     let context = context::total(&card.context(plan)).expected;
