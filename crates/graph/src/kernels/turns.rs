@@ -57,6 +57,11 @@ impl Flow {
         number.saturating_mul(2)
     }
 
+    /// How many steps of a loop are written out.
+    pub fn steps(&self, of: u32) -> u32 {
+        self.loops.get((of / 2) as usize).map_or(0, |one| one.steps)
+    }
+
     /// Begins a step of a loop: kernels that are made now belong to it. It starts once `after` has run.
     pub fn begin_step(&mut self, of: u32, step: u32, after: u32) -> u32 {
         self.turn = None;

@@ -15,7 +15,7 @@
 
 use super::super::cudnn::{self, Pass, Sizes, fastest, miopen};
 use super::Flow;
-use super::padded::padded_shape;
+use super::padded::padding_of;
 use crate::Plan;
 use memfit_graph::kernels::Kernel;
 use memfit_graph::{DType, elements};
@@ -145,8 +145,12 @@ impl Convolutions {
         if self.xla {
             return Some(Held { needed: scratch, optional: 0 });
         }
-        let padded = padded_shape(operands.image, operands.filter, operands.map);
-        let padded = padded.map(|shape| elements(&shape));
+        // An odd element of padding is a copy's; the rest is the same on both sides.
+        let padded = padding_of(operands.image, operands.filter, operands.map).map(|added| {
+            let grown = inner(operands.image).iter().zip(&added).map(|(n, p)| n.saturating_add(p % 2));
+            let ends = [operands.image.first(), operands.image.last()].into_iter().flatten().copied();
+            grown.chain(ends).fold(1, u64::saturating_mul)
+        });
         let is_turned = !channels_first && !on_tensor_cores;
         let turned = |channels: Option<&u64>, n: u64| {
             if is_turned && channels.is_some_and(|c| *c > 1) { n } else { 0 }

@@ -6,6 +6,7 @@
 //! first runs others in place of some kernels (`rewritten`, `padded`, `turned`, `stacked`), fuses chains of elementwise ones (`xla`) and updates
 //! (`together`), and of two orders takes the one that needs less. Rules are those of TensorFlow 2.21 and Keras 3.15.
 
+mod centred;
 mod constants;
 mod convolutions;
 mod dependencies;

@@ -1,18 +1,22 @@
 //! Images that XLA pads for cuDNN, which knows only padding that is the same on both sides.
 //!
 //! Of "same" padding the odd element goes to the end (framework/common_shape_fn.cc, `GetWindowedOutputSizeVerbose`): a window of three
-//! that goes two ahead over an even length. XLA puts a kernel before that pads the image, for the convolution and its filter's gradient
-//! (xla/service/gpu/transforms/conv_padding_legalization.cc). Kernels do not say their strides and padding, lengths do.
+//! that goes two ahead over an even length. XLA gives a convolution an image that is padded on all sides, the filter's gradient
+//! one that is padded by the odd element, and lets the image's gradient be an element longer, of which its readers take a slice
+//! (xla/service/gpu/transforms/conv_padding_legalization.cc): a window of five has two padded images, which live one after
+//! the other. Kernels do not say their strides and padding, lengths do.
 
+use super::turned::viewed;
 use super::{Flow, Place, Wire};
-use memfit_graph::kernels::{Made, Stage};
+use memfit_graph::DType;
+use memfit_graph::kernels::{Kernel, Made, Stage};
 use std::collections::BTreeMap;
 
-/// Convolutions, and their filters' gradients.
-const CONVOLUTIONS: &[(&str, &str)] = &[
-    ("Conv2D", "Conv2DBackpropFilter"),
-    ("Conv3D", "Conv3DBackpropFilterV2"),
-    ("DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter"),
+/// Convolutions, the gradients of their filters and of their images.
+const CONVOLUTIONS: &[[&str; 3]] = &[
+    ["Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput"],
+    ["Conv3D", "Conv3DBackpropFilterV2", "Conv3DBackpropInputV2"],
+    ["DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter", "DepthwiseConv2dNativeBackpropInput"],
 ];
 
 /// Lets convolutions read what zeros were put around, where there are as many on both sides: they pad by themselves
@@ -33,53 +37,93 @@ pub(super) fn fold(flow: &mut Flow) {
 }
 
 fn is_convolution(name: &str) -> bool {
-    CONVOLUTIONS.iter().any(|(forward, filter)| [*forward, *filter].contains(&name))
+    CONVOLUTIONS.iter().any(|names| names[..2].contains(&name))
 }
 
 /// Pads what is read by convolutions whose padding is not the same on both sides.
 pub(super) fn pad(flow: &mut Flow) {
     let mut padded: BTreeMap<(Wire, Vec<u64>), Wire> = BTreeMap::new();
     for at in 0..flow.kernels.len() {
-        let kernel = &flow.kernels[at];
-        let of = CONVOLUTIONS.iter().find(|(forward, filter)| [*forward, *filter].contains(&kernel.name));
-        let (Some((forward, _)), &[x, second, ..], Some(made)) =
-            (of, &kernel.inputs[..], kernel.outputs.first())
-        else {
+        let Some((image, shape)) = asymmetric(flow, &flow.kernels[at]) else { continue };
+        let Some(image) = image else {
+            flow.kernels[at].outputs[0].shape = shape;
+            compare(flow, Wire { kernel: u32::try_from(at).unwrap_or(u32::MAX), output: 0 });
             continue;
         };
-        let (filter, y) = match kernel.name == *forward {
-            true => (flow.shape(second), &made.shape[..]),
-            false => (&made.shape[..], flow.shape(second)),
-        };
-        let Some(shape) = padded_shape(flow.shape(x), filter, y) else { continue };
-        let (layer, dtype) = (kernel.layer, flow.dtype(x));
+        let kernel = &flow.kernels[at];
+        let x = kernel.inputs[image];
+        let (layer, stage, dtype) = (kernel.layer, kernel.stage, flow.dtype(x));
         let pad = padded.entry((x, shape.clone())).or_insert_with(|| {
             let made = Made { shape, dtype, place: Place::New };
             let pad = flow.push("Pad", &[x], vec![made], None);
             let kernel = &mut flow.kernels[pad.kernel as usize];
-            (kernel.stage, kernel.layer) = (Stage::Forward, layer);
+            (kernel.stage, kernel.layer) = (stage, layer);
             pad
         });
-        flow.kernels[at].inputs[0] = *pad;
+        flow.kernels[at].inputs[image] = *pad;
     }
 }
 
-/// The shape of a padded image, channels last, where an axis needs one more element at its end than at its begin.
-pub(super) fn padded_shape(x: &[u64], filter: &[u64], y: &[u64]) -> Option<Vec<u64>> {
+/// Lets the gradient of an activation read what forward compared, where the activation is of a slice of a transposed convolution's result:
+/// that is compared beside the activation, and is not there any more (traced with the XLA of JAX 0.10.2, for leaky ReLUs).
+fn compare(flow: &mut Flow, of: Wire) {
+    if flow.kernel(of).stage != Stage::Forward {
+        return;
+    }
+    let is_slice = |flow: &Flow, mut wire: Wire| {
+        wire = viewed(flow, wire);
+        if let ("BiasAdd" | "AddV2", [x, _]) = (flow.kernel(wire).name, &flow.kernel(wire).inputs[..]) {
+            wire = viewed(flow, *x);
+        }
+        wire == of
+    };
+    let gradients = flow.kernels.iter().enumerate().filter(|(_, kernel)| {
+        matches!(kernel.name, "LeakyReluGrad" | "ReluGrad")
+            && kernel.inputs.last().is_some_and(|x| is_slice(flow, *x))
+    });
+    for at in gradients.map(|(at, _)| at).collect::<Vec<_>>() {
+        let Some(x) = flow.kernels[at].inputs.last().copied() else { continue };
+        let made = Made { shape: flow.shape(x).to_vec(), dtype: DType::Bool, place: Place::New };
+        let layer = flow.kernel(x).layer;
+        let mask = flow.push("Compared", &[x], vec![made], None);
+        let kernel = &mut flow.kernels[mask.kernel as usize];
+        (kernel.stage, kernel.layer) = (Stage::Forward, layer);
+        flow.kernels[at].inputs.last_mut().into_iter().for_each(|wire| *wire = mask);
+    }
+}
+
+/// The image that a kernel reads of which an axis needs one more element at its end than at its begin, none where it is the output;
+/// and its new shape.
+fn asymmetric(flow: &Flow, kernel: &Kernel) -> Option<(Option<usize>, Vec<u64>)> {
+    let role = CONVOLUTIONS.iter().find_map(|names| names.iter().position(|name| *name == kernel.name))?;
+    let ([a, b], made) = (kernel.inputs.first_chunk()?, &kernel.outputs.first()?.shape[..]);
+    // A transposed convolution is the gradient of one and reads these the other way around.
+    [[0, 1], [1, 0]].into_iter().find_map(|[first, second]| {
+        let [x, y] = [first, second].map(|i: usize| flow.shape([*a, *b][i]));
+        let (image, odd) = match role {
+            0 => (x, padding_of(x, y, made)?),
+            1 => (x, padding_of(x, made, y)?),
+            _ => (made, padding_of(made, x, y)?),
+        };
+        let grown = |(n, p): (&u64, &u64)| n.saturating_add(if role == 0 { *p } else { p % 2 });
+        let [batch, lengths @ .., depth] = image else { return None };
+        let lengths = lengths.iter().zip(&odd).map(grown);
+        let shape = [*batch].into_iter().chain(lengths).chain([*depth]).collect();
+        Some(((role < 2).then_some(first), shape))
+    })
+}
+
+/// How many elements "same" padding adds to each length of an image, channels last, where one of them is odd.
+pub(super) fn padding_of(x: &[u64], filter: &[u64], y: &[u64]) -> Option<Vec<u64>> {
     let (window, channels) = filter.split_last_chunk::<2>()?;
-    let [batch, lengths @ .., depth] = x else { return None };
-    let [_, made @ .., _] = y else { return None };
-    if channels.first() != Some(depth) || lengths.len() != window.len() || made.len() != window.len() {
+    let ([batch, lengths @ .., depth], [same, made @ .., _]) = (x, y) else { return None };
+    let is_one = batch == same && channels.first() == Some(depth);
+    if !is_one || lengths.len() != window.len() || made.len() != window.len() {
         return None;
     }
-    // The convolution pads the rest, as much on both sides.
-    let odd = |((n, k), m): ((&u64, &u64), &u64)| padding(*n, *k, *m).map_or(0, |p| p % 2);
-    let odd: Vec<u64> = lengths.iter().zip(window).zip(made).map(odd).collect();
-    if odd.iter().all(|p| *p == 0) {
-        return None;
-    }
-    let grown = lengths.iter().zip(&odd).map(|(n, p)| n.saturating_add(*p));
-    Some([*batch].into_iter().chain(grown).chain([*depth]).collect())
+    let of = |((n, k), m): ((&u64, &u64), &u64)| padding(*n, *k, *m).unwrap_or(0);
+    let added: Vec<u64> = lengths.iter().zip(window).zip(made).map(of).collect();
+    added.iter().any(|p| p % 2 == 1).then_some(added)
 }
 
 /// How many elements "same" padding adds to a length, where it is that rather than none.
@@ -111,7 +155,7 @@ mod tests {
     fn as_many_zeros_on_both_sides_are_the_convolutions_own() {
         let reads = |length: u64| {
             let mut flow = Flow::default();
-            let float = memfit_graph::DType::Float32;
+            let float = DType::Float32;
             let x = flow.make("X", &[], &[2, 8, 8, 4], float, None);
             let filter = flow.make("W", &[], &[3, 3, 4, 16], float, None);
             let padded = flow.make("Pad", &[x], &[2, length, length, 4], float, None);
@@ -125,7 +169,7 @@ mod tests {
     #[test]
     fn an_image_is_padded_once_for_a_convolution_and_its_gradient() {
         let mut flow = Flow::default();
-        let float = memfit_graph::DType::Float32;
+        let float = DType::Float32;
         let x = flow.make("X", &[], &[2, 8, 8, 4], float, None);
         let filter = flow.make("W", &[], &[3, 3, 4, 16], float, None);
         let y = flow.make("Conv2D", &[x, filter], &[2, 4, 4, 16], float, None);
@@ -134,5 +178,35 @@ mod tests {
         let read = [y, dw].map(|wire| flow.kernel(wire).inputs[0]);
         assert_eq!((read[0], flow.shape(read[0])), (read[1], &[2, 9, 9, 4][..]));
         assert_eq!(flow.kernel(read[0]).inputs, [x]);
+    }
+
+    #[test]
+    fn a_larger_window_pads_on_all_sides_in_forward_alone() {
+        let mut flow = Flow::default();
+        let float = DType::Float32;
+        let x = flow.make("X", &[], &[2, 8, 8, 4], float, None);
+        let filter = flow.make("W", &[], &[5, 5, 4, 16], float, None);
+        let y = flow.make("Conv2D", &[x, filter], &[2, 4, 4, 16], float, None);
+        let dw = flow.make("Conv2DBackpropFilter", &[x, y], &[5, 5, 4, 16], float, None);
+        let dx = flow.make("Conv2DBackpropInput", &[filter, y], &[2, 8, 8, 4], float, None);
+        pad(&mut flow);
+        let read = [y, dw].map(|wire| flow.shape(flow.kernel(wire).inputs[0])[1]);
+        assert_eq!((read, flow.shape(dx)), ([11, 9], &[2, 9, 9, 4][..]));
+    }
+
+    #[test]
+    fn a_transposed_convolutions_activation_is_compared_in_forward() {
+        let mut flow = Flow::default();
+        let x = flow.make("X", &[], &[2, 4, 4, 16], DType::Float32, None);
+        let filter = flow.make("W", &[], &[3, 3, 4, 16], DType::Float32, None);
+        let y = flow.make("Conv2DBackpropInput", &[x, filter], &[2, 8, 8, 4], DType::Float32, None);
+        let bias = flow.make("B", &[], &[4], DType::Float32, None);
+        let y = flow.bias_add(y, bias);
+        let read = flow.unary("LeakyRelu", y);
+        flow.stage = Stage::Backward;
+        let dx = flow.reuse("LeakyReluGrad", &[read, y], &[2, 8, 8, 4], DType::Float32, None);
+        pad(&mut flow);
+        let mask = flow.kernel(dx).inputs[1];
+        assert_eq!((flow.dtype(mask), &flow.kernel(mask).inputs[..]), (DType::Bool, &[y][..]));
     }
 }

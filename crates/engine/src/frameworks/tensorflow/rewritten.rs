@@ -5,12 +5,15 @@
 //! - The gradient of a largest element finds its place anew, the value and a number for each axis (select_and_scatter_expander.cc), and is
 //!   scattered over another gradient or over zeros. Where a ReLU compares with zeros of that shape, both read one tensor (hlo_cse.cc),
 //!   which is made before the pool and copied for the scatter.
-//! - A product has scratch memory of cuBLAS' among the step's buffers while it runs.
+//! - The gradient of a ReLU6 asks whether a result lies between its ends, for a sum and for its input's gradient. Where the caches of all
+//!   multiprocessors together hold the result, backward computes that; where they do not, it is computed beside the result and kept
+//!   (gpu_performance_model_base.cc, `ReadTimeWithDRAMHeuristic`, as multi_output_fusion.cc asks it).
+//! - A product has scratch memory of cuBLAS' among the step's buffers while it runs, unless it is one of a vector.
 //! - Softmax and what is made of it in a row do not write over what they read.
 
 use super::{Flow, Place, Wire};
 use memfit_graph::DType;
-use memfit_graph::kernels::{Made, Stage};
+use memfit_graph::kernels::{Kernel, Made, Stage};
 
 /// Kernels that read a row several times while they write it: a fusion of theirs cannot write over what it reads.
 const ALL_AT_ONCE: &[&str] =
@@ -18,6 +21,9 @@ const ALL_AT_ONCE: &[&str] =
 
 /// Bytes that XLA gives cuBLAS for a product (xla/service/gpu/transforms/gemm_rewriter.cc, `GemmConfig::kDefaultWorkspace`).
 const SCRATCH: u64 = 4 << 20;
+
+/// Bytes of the caches of all multiprocessors: an A100.
+const CACHES: u64 = 108 * (192 << 10);
 
 /// Adds a kernel of a layer; gives its outputs.
 fn add(
@@ -64,6 +70,16 @@ fn zeros_for(flow: &mut Flow, x: Wire, of_x: [Wire; 2], zeros: Made) -> Vec<Wire
     both
 }
 
+/// Whether a matrix is multiplied with a vector, or a vector with one: products and sums of those, no call of a library
+/// (xla/hlo/transforms/simplifiers/algebraic_simplifier.cc, `HandleDotStrengthReduction`).
+fn is_of_vector(flow: &Flow, inputs: &[Wire], made: &[Made]) -> bool {
+    let ([a, b], [made, ..]) = (inputs, made) else { return false };
+    let all = u128::from(flow.made(*a).elements()) * u128::from(flow.made(*b).elements());
+    // The length over which is summed, squared.
+    let inner = all.checked_div(made.elements().into());
+    inner == Some(1) || made.shape.iter().rev().take(2).any(|n| *n == 1)
+}
+
 /// Whether a tensor is that of a ReLU.
 fn compares(flow: &Flow, wire: Wire) -> bool {
     wire.output == 0 && matches!(flow.kernel(wire).name, "Relu" | "Relu6")
@@ -82,6 +98,16 @@ pub(super) fn rewrite(flow: &mut Flow) {
         let kernel = &flow.kernels[at];
         match (kernel.name, &kernel.inputs[..]) {
             ("ReluGrad", inputs) => flow.kernels[at].inputs = inputs.iter().map(input).collect(),
+            ("Relu6Grad", &[dy, y]) if flow.made(y).dtype.size_of(flow.made(y).elements()).0 > CACHES => {
+                let is_call =
+                    |kernel: &Kernel| kernel.name.contains("Conv") || kernel.name.contains("MatMul");
+                if flow.kernels.iter().any(|kernel| is_call(kernel) && kernel.inputs.contains(&y)) {
+                    let mask = Made { shape: flow.shape(y).to_vec(), dtype: DType::Bool, place: Place::New };
+                    let layer = flow.kernel(y).layer;
+                    let mask = add(flow, Stage::Forward, layer, ("LogicalAnd", &[y], vec![mask]));
+                    flow.kernels[at].inputs = vec![dy, mask[0]];
+                }
+            }
             ("MaxPoolGrad" | "MaxPool3DGrad", &[x, y, dy]) => {
                 let made = |shape: &[u64], dtype| Made { shape: shape.to_vec(), dtype, place: Place::New };
                 // One axis is two to XLA.
@@ -100,6 +126,7 @@ pub(super) fn rewrite(flow: &mut Flow) {
                 inputs.extend(&places[1..]);
                 flow.kernels[at].inputs = inputs;
             }
+            ("MatMul", inputs) if is_of_vector(flow, inputs, &kernel.outputs) => {}
             ("MatMul" | "BatchMatMulV2", _) => {
                 let scratch = Made { shape: vec![SCRATCH], dtype: DType::Int8, place: Place::New };
                 flow.kernels[at].outputs.push(scratch);
@@ -150,6 +177,33 @@ mod tests {
             let after = if is_alone { vec![zeros.kernel] } else { Vec::new() };
             assert_eq!(flow.kernel(pool).after, after);
         }
+    }
+
+    #[test]
+    fn products_of_vectors_need_no_scratch_memory() {
+        let outputs = |m: u64, k: u64, n: u64| {
+            let mut flow = Flow::default();
+            let [a, b] = [[m, k], [k, n]].map(|shape| flow.make("X", &[], &shape, DType::Float32, None));
+            let y = flow.matmul("MatMul", a, b, &[m, n]);
+            rewrite(&mut flow);
+            flow.kernel(y).outputs.len()
+        };
+        assert_eq!([outputs(8, 4, 2), outputs(8, 4, 1), outputs(8, 1, 2)], [2, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_inside_of_a_large_relu6_is_kept() {
+        let kept = |samples: u64| {
+            let mut flow = Flow::default();
+            let x = flow.make("X", &[], &[samples, 1 << 20], DType::Float32, None);
+            let y = flow.unary("Relu6", x);
+            let dy = opaque(&mut flow, &[y]);
+            flow.stage = Stage::Backward;
+            let dx = flow.reuse("Relu6Grad", &[dy, y], &[samples, 1 << 20], DType::Float32, None);
+            rewrite(&mut flow);
+            !inputs(&flow, dx).contains(&y)
+        };
+        assert_eq!([5, 6].map(kept), [false, true]);
     }
 
     #[test]

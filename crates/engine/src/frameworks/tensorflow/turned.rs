@@ -40,9 +40,14 @@ pub(super) fn turn(flow: &mut Flow) {
         let filter = Wire { kernel: *read, output: 0 };
         let updates = |kernel: &Kernel| has_effect(kernel) && kernel.effect.variable() == Some(*variable);
         let Some(last) = flow.kernels.iter().rposition(updates) else { continue };
-        flow.kernels[last].inputs.push(filter);
         let [window @ .., from, to] = &of.shape[..] else { continue };
-        if !(2..=TILE).contains(&elements(window)) || from.saturating_mul(*to) <= SMALL {
+        let is_small = !(2..=TILE).contains(&elements(window)) || from.saturating_mul(*to) <= SMALL;
+        // Convolutions over one axis read a view of the turned filter: no other reader keeps it from being turned within the update
+        // (priority_fusion.cc, `CanFuseWithAllNonBitcastUsers`).
+        if !(is_small && window.len() == 1) {
+            flow.kernels[last].inputs.push(filter);
+        }
+        if is_small {
             // Slots are turned where they are used.
             continue;
         }
@@ -70,6 +75,42 @@ pub(super) fn turn(flow: &mut Flow) {
         });
         flow.kernels[at].inputs[0] = turned;
     }
+}
+
+/// Turns the rows of a table's gradient that are of a convolution's result: the kernel that makes them writes over nothing.
+pub(super) fn turn_rows(flow: &mut Flow) {
+    let is_scatter =
+        |kernel: &Kernel| kernel.name == "UnsortedSegmentSum" || matches!(kernel.effect, Effect::Scatter(_));
+    let scatters = flow.kernels.iter().filter(|kernel| is_scatter(kernel));
+    let rows: Vec<Wire> = scatters.filter_map(|kernel| kernel.inputs.first().copied()).collect();
+    for mut of in rows {
+        // What an optimizer makes of a gradient has its order.
+        while flow.kernel(of).stage == Stage::Update
+            && let [from] = flow.kernel(of).inputs[..]
+        {
+            of = from;
+        }
+        if !is_of_convolution(flow, of, CHAIN) {
+            continue;
+        }
+        let kernel = &mut flow.kernels[of.kernel as usize];
+        if matches!(&kernel.outputs[..], [Made { place: Place::Alias, .. }]) {
+            kernel.name = "Transpose";
+        }
+        kernel.outputs.iter_mut().for_each(|made| made.place = Place::New);
+    }
+}
+
+/// So many kernels between a table's gradient and a convolution are looked through.
+const CHAIN: usize = 8;
+
+/// Whether elementwise kernels made it of what a convolution in float32 made.
+fn is_of_convolution(flow: &Flow, wire: Wire, left: usize) -> bool {
+    let wire = viewed(flow, wire);
+    let kernel = flow.kernel(wire);
+    let through = flow.made(wire).place == Place::Reuse && left > 0;
+    (kernel.name.contains("BackpropInput") && flow.dtype(wire) == DType::Float32)
+        || (through && kernel.inputs.iter().any(|from| is_of_convolution(flow, *from, left - 1)))
 }
 
 /// What a view is a view of.
@@ -138,6 +179,20 @@ mod tests {
         assert_eq!([turned(&[1, 1, 64, 128]), turned(&[3, 3, 3, 64])], [[true, false]; 2]);
         // One number for each output is the same in any order.
         assert_eq!(turned(&[1, 1, 1, 128]), [false, false]);
+    }
+
+    #[test]
+    fn rows_of_a_convolution_are_turned() {
+        let is_new = |name| {
+            let mut flow = Flow::default();
+            let parts = [0, 1].map(|_| flow.make(name, &[], &[2, 1, 8, 16], DType::Float32, None));
+            let sum = flow.add_n(&parts).unwrap();
+            let rows = flow.view("Reshape", sum, &[16, 16]);
+            flow.make("UnsortedSegmentSum", &[rows], &[100, 16], DType::Float32, None);
+            turn_rows(&mut flow);
+            flow.kernel(rows).name == "Transpose" && flow.made(rows).place == Place::New
+        };
+        assert_eq!(["Conv2DBackpropInput", "MatMul"].map(is_new), [true, false]);
     }
 
     #[test]

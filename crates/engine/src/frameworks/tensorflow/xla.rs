@@ -6,7 +6,7 @@
 //! again what forward computed of one tensor: of a layer's activation only what convolutions and products read and make is there.
 //! They are kernels of their own, as without XLA, and so are softmax and random numbers. Variables are updated in place.
 
-use super::{Effect, Flow, Place, Wire, padded, rewritten, stacked, together, turned};
+use super::{Effect, Flow, Place, Wire, centred, padded, rewritten, stacked, together, turned};
 use memfit_graph::DType;
 use memfit_graph::kernels::{Kernel, Stage};
 use std::collections::BTreeSet;
@@ -68,7 +68,7 @@ fn is_long(kernel: &Kernel) -> bool {
 
 fn is_elementwise(kernel: &Kernel) -> bool {
     let [made] = &kernel.outputs[..] else { return is_norm(kernel) };
-    let view = made.place == Place::Alias && kernel.effect == Effect::None;
+    let view = made.place == Place::Alias && kernel.effect == Effect::None && kernel.name != stacked::ITEM;
     let pointwise = made.place == Place::Reuse && !OPAQUE.contains(&kernel.name);
     view || pointwise || MOVES.contains(&kernel.name)
 }
@@ -88,7 +88,9 @@ pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
     rewritten::rewrite(flow);
     padded::fold(flow);
     turned::turn(flow);
+    turned::turn_rows(flow);
     stacked::stack(flow);
+    centred::write(flow);
     padded::pad(flow);
     let mut is_kept = vec![false; flow.kernels.len()];
     kept.iter().for_each(|wire| is_kept[wire.kernel as usize] = true);
@@ -138,11 +140,28 @@ pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
         let halves = kernel.outputs.iter_mut().filter(|made| made.dtype == DType::Bfloat16);
         halves.for_each(|made| made.dtype = DType::Float32);
     }
-    for (kernel, _) in flow.kernels.iter_mut().zip(fused).filter(|(kernel, fused)| *fused && is_norm(kernel))
+    for (kernel, _) in
+        flow.kernels.iter_mut().zip(&fused).filter(|(kernel, fused)| **fused && is_norm(kernel))
     {
         kernel.outputs.iter_mut().take(1).for_each(|made| made.place = Place::Host);
     }
+    write_beside_sums(flow, &fused);
     together::join(flow);
+}
+
+/// Kernels that make one number of many.
+const SUMS: &[&str] = &["BiasAddGrad", "Max", "Mean", "Min", "Prod", "Sum"];
+
+/// What a reduction reads too is made by the reduction's kernel, as a second output (xla/service/gpu/transforms/multi_output_fusion.cc), which
+/// writes over nothing that it reads: only loops do (xla/service/gpu/alias_info.cc, `FusionCanShareBufferHint`).
+fn write_beside_sums(flow: &mut Flow, fused: &[bool]) {
+    let sums = flow.kernels.iter().filter(|kernel| SUMS.contains(&kernel.name));
+    let read: Vec<u32> =
+        sums.flat_map(|sum| &sum.inputs).filter(|wire| wire.output == 0).map(|wire| wire.kernel).collect();
+    for at in read.into_iter().filter(|at| !fused.get(*at as usize).is_some_and(|fused| *fused)) {
+        let outputs = flow.kernels[at as usize].outputs.iter_mut();
+        outputs.filter(|made| made.place == Place::Reuse).for_each(|made| made.place = Place::New);
+    }
 }
 
 /// How many elementwise kernels may lie between what is many instructions and what reads the result.
@@ -177,6 +196,8 @@ fn pays(flow: &Flow, at: usize, all: &[Vec<u32>]) -> bool {
     let made: u64 = kernel.outputs.iter().map(|made| made.dtype.size_of(made.elements()).0).sum();
     let read: u64 = kernel.inputs.iter().map(bytes).sum();
     let mut again = 0;
+    // A step of a loop is a computation of its own.
+    let step = |kernel: &Kernel| kernel.turn.map(|turn| (turn.of, turn.step));
     for reader in readers {
         let reader = &flow.kernels[*reader as usize];
         // What is many instructions is computed once for several that read it: it is cut after the last of them where backward reads
@@ -184,7 +205,7 @@ fn pays(flow: &Flow, at: usize, all: &[Vec<u32>]) -> bool {
         let is_cut = is_long(kernel)
             && (reader.stage == Stage::Backward) != (kernel.stage == Stage::Backward)
             && readers.iter().any(|reader| is_written(flow, *reader, all, WRITTEN));
-        if !takes_in(reader) || is_cut {
+        if !takes_in(reader) || is_cut || step(reader) != step(kernel) {
             return false;
         }
         again += kernel.inputs.iter().filter(|wire| !reader.inputs.contains(wire)).map(bytes).sum::<u64>();
