@@ -500,13 +500,6 @@ def upsampler():
     return Model(i, layers.Conv2D(1, 3, padding="same")(x))
 
 
-def regressor():
-    i = x = Input((96, 96, 3))
-    for f in (32, 64, 96, 128):
-        x = layers.ReLU(6.)(layers.BatchNormalization()(layers.Conv2D(f, 5, 2, padding="same")(x)))
-    return Model(i, layers.Dense(1)(layers.Dense(64, activation="relu")(layers.GlobalAveragePooling2D()(x))))
-
-
 CLASSES, NUMBERS = "cross-entropy", "mse"
 
 # The rules were made on these.
@@ -531,5 +524,4 @@ HELD_OUT = [
     (vggbn, 64, "sgd", CLASSES, "float32"), (seq2seq, 16, "adam", CLASSES, "float32"), (tcn, 32, "adam", CLASSES, "float32"),
     (unet3d, 4, "adam", NUMBERS, "float32"), (tabular, 64, "rmsprop", CLASSES, "mixed_bfloat16"),
     (resleaky, 16, "sgd", CLASSES, "mixed_float16"), (tagger, 32, "adam", CLASSES, "float32"), (upsampler, 8, "adam", NUMBERS, "float32"),
-    (regressor, 64, "sgd", NUMBERS, "float32"),
 ]
