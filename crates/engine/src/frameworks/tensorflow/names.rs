@@ -6,6 +6,8 @@
 //! that opens no scope of its own (`Softmax`) leaves its name out of its gradient's.
 //! What a function of Keras or TensorFlow calls its kernels is only known as far as [`called`] goes: most are called what
 //! they are, and those that Python's operators make begin with a small letter. An operation between layers has no scope.
+//! Keras 3 opens a layer's scope twice in each call, once to build it and once to run it (keras/src/layers/layer.py, `__call__`), so a layer
+//! runs in the second: `dense_1` is `dense`'s where it was called first, and `dense_1`'s is then `dense_1_2` (framework/ops.py, `unique_name`).
 //! Keras 2 hands its variables to TensorFlow's functions, which read them in their own scopes (`mul/ReadVariableOp`); an operator of Python
 //! whose first operand is a variable reads it beside its own.
 
@@ -54,7 +56,8 @@ const SCOPED: &[&str] = &[
 /// Names of a graph's kernels. They stay when kernels read something else.
 pub(super) struct Names<'a> {
     model: &'a str,
-    layers: &'a [Arc<str>],
+    /// The scopes of the layers, by their number.
+    layers: Vec<String>,
     /// By kernel, how many of its name stand before it in its scope.
     earlier: Vec<u32>,
     /// What Keras appends to a name that it calls a second time, once to make the model and once to trace the step: version 2 has a graph for
@@ -79,6 +82,10 @@ impl<'a> Names<'a> {
             *count += 1;
         }
         let again = if flow.keras_2.is_some() { b"/".as_slice() } else { b"_1/" };
+        let layers = match flow.keras_2 {
+            None => scopes(flow, layers),
+            Some(_) => layers.iter().map(|name| name.to_string()).collect(),
+        };
         let mut read_for = vec![None; flow.kernels.len()];
         for (at, kernel) in (0..).zip(&flow.kernels).filter(|_| flow.keras_2.is_some()) {
             for (i, wire) in kernel.inputs.iter().enumerate() {
@@ -115,7 +122,7 @@ impl<'a> Names<'a> {
     }
 
     /// The scopes around a kernel, each with a slash.
-    fn scope(&self, kernel: &Kernel) -> impl Iterator<Item = u8> + use<'a> {
+    fn scope<'n>(&'n self, kernel: &Kernel) -> impl Iterator<Item = u8> + use<'n, 'a> {
         let root = match kernel.stage {
             _ if kernel.name == "AddN" => "AddN",
             Stage::Backward => "gradient_tape/",
@@ -131,10 +138,11 @@ impl<'a> Names<'a> {
             .filter(|scope| !scope.is_empty())
             .into_iter()
             .flat_map(|scope| scope.bytes().chain([b'/']));
-        root.bytes().chain(self.path(model)).chain(self.path(layer)).chain(own)
+        let end = if layer.is_empty() { "" } else { "/" };
+        root.bytes().chain(self.path(model)).chain(layer.bytes()).chain(end.bytes()).chain(own)
     }
 
-    /// The name of a model or layer in a path.
+    /// The name of the model in a path.
     fn path<'n>(&self, name: &'n str) -> impl Iterator<Item = u8> + use<'n> {
         let ending = if name.is_empty() { b"" } else { self.again };
         name.bytes().chain(ending.iter().copied())
@@ -164,6 +172,45 @@ impl<'a> Names<'a> {
             None => own,
         }
     }
+}
+
+/// The scopes in which Keras 3 runs layers, in the order of their calls: of a layer in a model, below that one's.
+fn scopes(flow: &Flow, layers: &[Arc<str>]) -> Vec<String> {
+    let mut used = BTreeMap::new();
+    // By the path of a layer or a model, its scope.
+    let mut opened: BTreeMap<&str, String> = BTreeMap::new();
+    for kernel in flow.kernels.iter().filter(|kernel| kernel.stage == Stage::Forward) {
+        let Some(path) = layers.get(kernel.layer as usize) else { continue };
+        let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        let mut around = String::new();
+        for end in ends {
+            let part = path.get(..end).unwrap_or_default();
+            let scope = opened.entry(part).or_insert_with(|| {
+                let name = part.rsplit('/').next().unwrap_or_default();
+                unique(&mut used, &format!("{around}{name}"));
+                unique(&mut used, &format!("{around}{name}"))
+            });
+            around = format!("{scope}/");
+        }
+    }
+    let scope = |path: &Arc<str>| opened.get(&**path).cloned().unwrap_or_else(|| format!("{path}_1"));
+    layers.iter().map(scope).collect()
+}
+
+/// A name that was not used before: this one, or with the first number that makes it one.
+fn unique(used: &mut BTreeMap<String, u32>, name: &str) -> String {
+    let count = used.entry(name.to_owned()).or_default();
+    let mut number = *count;
+    *count += 1;
+    let mut found = name.to_owned();
+    if number > 0 {
+        while used.contains_key(&found) {
+            found = format!("{name}_{number}");
+            number += 1;
+        }
+        used.insert(found.clone(), 1);
+    }
+    found
 }
 
 /// The scope that Keras opens for an optimizer: its class in small letters (`auto_name`, keras/src/utils/naming.py).
@@ -232,6 +279,32 @@ mod tests {
             sorted.sort_by(|a, b| names.compare(&flow, *a, *b));
             assert_eq!(sorted, expected, "{model}");
         }
+    }
+
+    #[test]
+    fn a_layer_runs_in_the_second_scope_that_it_opens() {
+        let mut flow = Flow::default();
+        let x = flow.constant(&[2], DType::Float32);
+        let scopes = |flow: &mut Flow, layers: &[&str], calls: &[u32]| {
+            flow.kernels.truncate(1);
+            for layer in calls {
+                flow.layer = *layer;
+                flow.scaled("Mul", x);
+            }
+            let layers: Vec<Arc<str>> = layers.iter().map(|name| (*name).into()).collect();
+            super::scopes(flow, &layers).split_off(1)
+        };
+        let layers = ["(inputs)", "conv1d", "conv1d_1", "conv1d_2"];
+        assert_eq!(scopes(&mut flow, &layers, &[1, 2, 3]), ["conv1d_1", "conv1d_1_2", "conv1d_2_1"]);
+        // A shortcut's layer was made first and is called last.
+        let layers = ["(inputs)", "conv1d", "conv1d_1", "conv1d_2", "conv1d_3"];
+        let found = scopes(&mut flow, &layers, &[2, 3, 1, 4]);
+        assert_eq!(found, ["conv1d_3", "conv1d_1_1", "conv1d_2_1", "conv1d_3_2"]);
+        let layers = ["(inputs)", "encoder/dense", "encoder/dense_1", "dense"];
+        assert_eq!(
+            scopes(&mut flow, &layers, &[1, 2, 3]),
+            ["encoder_1/dense_1", "encoder_1/dense_1_2", "dense_1"]
+        );
     }
 
     #[test]
