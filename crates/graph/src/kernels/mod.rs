@@ -19,6 +19,7 @@ pub use lowering::{Compute, Source, TfLowering};
 pub use turns::{Loop, PARALLEL, Turn};
 
 use crate::DType;
+use std::collections::BTreeMap;
 
 /// One output of one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -171,6 +172,10 @@ pub struct Flow {
     pub uncompiled: bool,
     /// The release of Keras 2 whose layers they are: the number after the point.
     pub keras_2: Option<u32>,
+    /// Whether a list has a tensor for each of its items, as TensorFlow's kernels have it; XLA has one array.
+    pub lists: bool,
+    /// By the kernel that makes a list, the one that makes zeros like it.
+    zeros: BTreeMap<u32, u32>,
     /// Scalars that layers add to the loss.
     pub penalties: Vec<Wire>,
 }

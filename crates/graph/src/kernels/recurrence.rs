@@ -2,7 +2,10 @@
 //!
 //! cuDNN's gradient reads the sequence, the weights, the results and what forward kept for each step (cudnn_rnn_grad.py,
 //! `_cudnn_rnn_backward_v3`), and a gradient of each result: zeros of its size where nobody reads it. A list has a tensor of its own for each step: putting a sequence into one copies it, as does taking it out
-//! again (core/kernels/list_kernels.h, `TensorListFromTensor`, `TensorListStack`); each is the other's gradient (list_ops.py).
+//! again (core/kernels/list_kernels.h, `TensorListFromTensor`, `TensorListStack`); each is the other's gradient (list_ops.py). The gradient
+//! of what a step puts into a list is taken from the list's, which then has zeros there and goes on to the next step (`_TensorListSetItemGrad`).
+//! The gradient of what a step takes out of one is added to zeros, of which there is a whole list before the loop's gradient begins
+//! (python/ops/while_v2.py, `_preprocess_grad`): it is made as soon as the loop is over.
 
 use super::build::{incoming, new};
 use super::{Flow, Kernel, Made, Place, Wire};
@@ -19,6 +22,8 @@ fn gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wire>]) -
         given.push(flow.zeros(&made.shape, made.dtype));
     }
     let outputs = flow.outputs(y);
+    let zeros = kernel.inputs.first().filter(|_| is_loop).and_then(|x| flow.zeros_of(*x));
+    given.extend(zeros);
     let reads: Vec<Wire> = kernel.inputs.iter().copied().chain(outputs).chain(given).collect();
     let made = kernel.inputs.iter().map(|w| new(flow.shape(*w), flow.dtype(*w))).collect();
     let name = if is_loop { "WhileGrad" } else { "CudnnRNNBackpropV3" };
@@ -58,8 +63,35 @@ fn unpack_gradient(flow: &mut Flow, kernel: &Kernel, y: Wire, grads: &[Option<Wi
     vec![flow.stack(&parts)]
 }
 
-fn pass(_: &mut Flow, _: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
-    vec![incoming(grads)]
+/// Both wait for the list. The item is there at once; the zeros are what the executor comes to last of all that this step can run, so that
+/// steps run one after the other.
+fn put_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let Some(dy) = incoming(grads) else { return vec![None] };
+    let made = Made { place: Place::Alias, ..flow.made(dy).clone() };
+    let item = flow.push("TensorListGetItem", &[dy], vec![made], None);
+    let list = flow.make("TensorListSetItem", &[], &[0], flow.dtype(dy), None);
+    flow.carry(kernel, [item, list]);
+    vec![Some(item)]
+}
+
+/// Each step's result was put into the same place: of all but the last the gradient is zero.
+fn last_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let Some(dy) = incoming(grads) else { return vec![None; kernel.inputs.len()] };
+    let Some((last, others)) = kernel.inputs.split_last() else { return Vec::new() };
+    let dtype = flow.dtype(*last);
+    let mut made: Vec<Option<Wire>> = Vec::with_capacity(kernel.inputs.len());
+    for x in others {
+        let shape = flow.shape(*x).to_vec();
+        made.push(Some(flow.constant(&shape, dtype)));
+    }
+    made.extend(flow.to_list(dy, 0).first().copied().map(Some));
+    made
+}
+
+fn item_gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+    let zeros = kernel.inputs.first().and_then(|x| flow.zeros_of(*x));
+    let terms: Vec<Wire> = incoming(grads).into_iter().chain(zeros).collect();
+    vec![incoming(grads).and_then(|dy| if terms.len() > 1 { flow.add_n(&terms) } else { Some(dy) })]
 }
 
 impl Flow {
@@ -94,10 +126,39 @@ impl Flow {
         self.make("TensorListStack", list, shape, dtype, Some(from_list_gradient))
     }
 
+    /// What a step of a loop puts into a list, which holds it without a copy.
+    pub fn put(&mut self, x: Wire) -> Wire {
+        let made = Made { place: Place::Alias, ..self.made(x).clone() };
+        self.push("TensorListSetItem", &[x], vec![made], Some(put_gradient))
+    }
+
+    /// The last of the tensors that were put into a list of one, each in place of the one before, as a list.
+    pub fn last_of(&mut self, list: &[Wire]) -> Option<Wire> {
+        let last = self.made(*list.last()?).clone();
+        let shape = [&[1][..], &last.shape].concat();
+        Some(self.make("TensorListStack", list, &shape, last.dtype, Some(last_gradient)))
+    }
+
     /// A tensor of a list, which stays where it is.
     pub fn item(&mut self, x: Wire) -> Wire {
         let made = Made { place: Place::Alias, ..self.made(x).clone() };
-        self.push("TensorListGetItem", &[x], vec![made], Some(pass))
+        self.push("TensorListGetItem", &[x], vec![made], Some(item_gradient))
+    }
+
+    /// Zeros like a list whose gradient a loop will make, once the kernel of `after` has run.
+    pub fn zeros_like_list(&mut self, x: Wire, after: Wire) -> Option<Wire> {
+        let is_listed = self.lists && self.is_trained(x);
+        let items = self.kernel(x).outputs.iter().map(|made| new(&made.shape, made.dtype));
+        let items = items.collect();
+        let zeros = is_listed.then(|| self.push("ZerosLike", &[], items, None))?;
+        self.wait(zeros, after);
+        self.zeros.insert(x.kernel, zeros.kernel);
+        Some(zeros)
+    }
+
+    /// The zeros that the gradient of a list's item is added to.
+    fn zeros_of(&self, x: Wire) -> Option<Wire> {
+        self.zeros.get(&x.kernel).map(|zeros| Wire { kernel: *zeros, output: x.output })
     }
 
     /// The parts of a tensor along its first axis, in its own buffer.
@@ -127,6 +188,7 @@ impl Flow {
             self.kernels.truncate(to);
         }
         self.turn = turn;
+        self.forget_lists();
         let of_step = |wire: &Wire| (from..to).contains(&(wire.kernel as usize));
         let storage = |mut wire: Wire| loop {
             match (self.made(wire).place, self.kernel(wire).inputs.first()) {

@@ -2,7 +2,8 @@
 //!
 //! A `tf.while_loop` is lowered to one copy of its body between `Merge` and `NextIteration`; its gradient is a second loop that runs the
 //! other way around (python/ops/while_v2.py, `_WhileGrad`). A step starts when its counter is there, whatever the one before still
-//! has to do, up to [`PARALLEL`] of them at a time (common_runtime/propagator_state.cc, `FrameState`); grappler knows one kernel for all
+//! has to do, up to [`PARALLEL`] of them at a time (common_runtime/propagator_state.cc, `FrameState`), but waits for the lists that it takes
+//! from the one before ([`Flow::put`]); grappler knows one kernel for all
 //! steps. What backward reads of a step is pushed to a list, which holds it without a copy, and popped. A variable's gradients are added
 //! to a sum that is carried from step to step.
 
@@ -41,6 +42,8 @@ pub struct Loop {
     steps: u32,
     /// The kernels that start its gradient's steps.
     starts: Vec<Option<u32>>,
+    /// The kernel that last gave on the gradient of the list of its results.
+    list: Option<u32>,
 }
 
 /// Places of one forward kernel's gradient kernels.
@@ -53,7 +56,7 @@ impl Flow {
     /// Begins a loop of so many steps; gives its number.
     pub fn begin_loop(&mut self, steps: u32) -> u32 {
         let number = u32::try_from(self.loops.len()).unwrap_or(u32::MAX);
-        self.loops.push(Loop { steps, starts: vec![None; steps as usize] });
+        self.loops.push(Loop { steps, starts: vec![None; steps as usize], list: None });
         number.saturating_mul(2)
     }
 
@@ -101,6 +104,21 @@ impl Flow {
         self.turn = Some(Turn { of, step, place, start });
     }
 
+    /// Lets what a gradient's step takes from the list of results, and what it gives on, wait for the step before it.
+    pub(super) fn carry(&mut self, kernel: &Kernel, [item, list]: [Wire; 2]) {
+        let Some(turn) = kernel.turn else { return };
+        let Some(one) = self.loops.get_mut((turn.of / 2) as usize) else { return };
+        let before = one.list.replace(list.kernel);
+        for wire in [item, list] {
+            self.kernels[wire.kernel as usize].after.extend(before);
+        }
+    }
+
+    /// No gradient has begun yet.
+    pub(super) fn forget_lists(&mut self) {
+        self.loops.iter_mut().for_each(|one| one.list = None);
+    }
+
     /// Adds what the steps of a loop found for a variable to a sum, one step after the other. All are of one loop.
     pub fn sum_of_steps(&mut self, variable: u32, met: &[Wire]) -> Option<Wire> {
         let turn = |flow: &Flow, wire: &Wire| flow.kernel(*wire).turn;
@@ -136,6 +154,37 @@ impl Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gradient_takes_its_results_step_after_step() {
+        let mut flow = Flow::default();
+        let of = flow.begin_loop(3);
+        let mut after = flow.constant(&[], DType::Int32).kernel;
+        let mut results = Vec::new();
+        for step in 0..3 {
+            after = flow.begin_step(of, step, after);
+            let x = flow.make("RandomUniform", &[], &[4, 2], DType::Float32, None);
+            results.push(flow.put(x));
+        }
+        flow.end_step();
+        let mut lists: Vec<u32> = Vec::new();
+        for result in results.iter().rev() {
+            let (kernel, dy) = (flow.kernel(*result).clone(), flow.constant(&[4, 2], DType::Float32));
+            flow.begin_gradient(&kernel, 0, Some(dy));
+            let item = kernel.gradient.unwrap()(&mut flow, &kernel, *result, &[Some(dy)])[0].unwrap();
+            assert_eq!(flow.kernel(item).after, lists.last().copied().into_iter().collect::<Vec<_>>());
+            lists.push(item.kernel + 1);
+            assert_eq!(flow.kernels[item.kernel as usize + 1].name, "TensorListSetItem");
+        }
+        flow.end_step();
+        // Where the last result alone is asked for, the others' gradients are zeros.
+        let last = flow.last_of(&results).unwrap();
+        let (kernel, dy) =
+            (flow.kernel(last).clone(), flow.make("dy", &[], &[1, 4, 2], DType::Float32, None));
+        let made = kernel.gradient.unwrap()(&mut flow, &kernel, last, &[Some(dy)]);
+        let names: Vec<&str> = made.iter().flatten().map(|wire| flow.kernel(*wire).name).collect();
+        assert_eq!(names, ["Const", "Const", "TensorListFromTensor"]);
+    }
 
     #[test]
     fn a_gradient_runs_the_other_way_and_adds_step_after_step() {

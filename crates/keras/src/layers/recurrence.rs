@@ -171,17 +171,19 @@ impl Recurrence {
                 if self.sequences { self.given(run, stacked) } else { stacked }
             }
             Body::While(step) | Body::Unrolled(step) => {
-                let outputs = self.in_loop(run, x, mask, &mut states, step)?;
-                let last = *outputs.last()?;
-                let one = run.shape(last).to_vec();
-                if self.sequences {
-                    let stacked = run.from_list(&outputs, &[&[steps][..], &one].concat());
-                    self.given(run, stacked)
+                let (early, outputs, zeros) = self.in_loop(run, x, mask, &mut states, step)?;
+                let whole = if self.sequences {
+                    let one = run.shape(*outputs.last()?).to_vec();
+                    let all: Vec<Wire> = early.into_iter().chain(outputs).collect();
+                    run.from_list(&all, &[&[steps][..], &one].concat())
                 } else {
-                    // A list of one.
-                    let stacked = run.from_list(&[last], &[&[1][..], &one].concat());
-                    run.row(stacked)
-                }
+                    // Without a gradient nothing asks for those before the last.
+                    let first = if run.compute.training { 0 } else { outputs.len().saturating_sub(1) };
+                    run.last_of(outputs.get(first..)?)?
+                };
+                // What is ready when the loop is over comes before what is made of its results.
+                zeros.into_iter().for_each(|zeros| run.wait(whole, zeros));
+                if self.sequences { self.given(run, whole) } else { run.row(whole) }
             }
         };
         Some([y].into_iter().chain(states).collect())
@@ -208,7 +210,8 @@ impl Recurrence {
         made.into_iter().zip(old).map(&mut choose).collect()
     }
 
-    /// Runs the steps of a `While`; gives each one's output.
+    /// Runs the steps of a `While`; gives the outputs of those that are one kernel, then each one's of the others, then the zeros that the
+    /// sequence's gradient begins with.
     fn in_loop(
         &self,
         run: &mut Run<'_, '_>,
@@ -216,11 +219,12 @@ impl Recurrence {
         mask: Option<Wire>,
         states: &mut Vec<Wire>,
         step: &Step<'_>,
-    ) -> Option<Vec<Wire>> {
+    ) -> Option<(Option<Wire>, Vec<Wire>, Option<Wire>)> {
         let steps = run.shape(x).first().copied().unwrap_or(0);
         let written = if run.kernels.len() < LARGE { WRITTEN } else { FEW };
         let early = steps.saturating_sub(written);
         let mut list = run.to_list(x, early);
+        let whole = *list.first()?;
         let mut masks = mask.map(|mask| run.to_list(mask, early)).unwrap_or_default();
         let mut after = list.first()?.kernel;
         let mut outputs = Vec::new();
@@ -234,11 +238,11 @@ impl Recurrence {
             let inputs: Vec<Wire> = [x].into_iter().chain(weights).chain(states.iter().copied()).collect();
             let shapes: Vec<Vec<u64>> = [all].into_iter().chain(own).collect();
             let made = run.recurrence("While", &inputs, &shapes, &[0]);
-            outputs.push(made);
             *states = (1..).take(states.len()).map(|output| run.output(made, output)).collect();
             block = Some(made);
         }
         let number = run.begin_loop(u32::try_from(list.len()).ok()?);
+        let mut before = None;
         for (turn, x) in (0..).zip(list) {
             let from = run.kernels.len();
             after = run.begin_step(number, turn, after);
@@ -246,9 +250,10 @@ impl Recurrence {
             let made = step(run, x, states);
             let mask = masks.get(turn as usize).map(|mask| run.item(*mask));
             // The block's outputs are one tensor, so that the first step after it has none before.
-            let made = self.masked(run, made, mask, states, outputs.last().filter(|_| turn > 0));
+            let made = self.masked(run, made, mask, states, before.as_ref());
             let (output, new) = made.split_first()?;
-            outputs.push(*output);
+            outputs.push(run.put(*output));
+            before = Some(*output);
             *states = new.to_vec();
             if let (Some(block), 1) = (block, turn) {
                 // Now that a step is there: as many bytes for each of those before.
@@ -259,6 +264,8 @@ impl Recurrence {
             }
         }
         run.end_step();
-        Some(outputs)
+        let trains = run.compute.training;
+        let zeros = outputs.last().filter(|_| trains).and_then(|last| run.zeros_like_list(whole, *last));
+        Some((block, outputs, zeros))
     }
 }

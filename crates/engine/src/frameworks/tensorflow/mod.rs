@@ -108,6 +108,7 @@ pub(crate) fn run(
         unknown: Vec::new(),
         assumptions: Vec::new(),
     };
+    builder.flow.lists = !plan.xla && !plan.eager;
     builder.layer("(inputs)");
     for node in &graph.nodes {
         builder.node_layer(node);
