@@ -115,6 +115,27 @@ fn an_encoder_learns_through_the_states_that_it_gives() {
 }
 
 #[test]
+fn a_gradient_flows_through_an_augmentation() {
+    let plan = Plan { framework: Framework::Tensorflow, optimizer: "adam".into(), ..Plan::default() };
+    let binding = Binding { batch: Some(2), ..Binding::default() };
+    for (class, factor, is_known) in [("RandomBrightness", 0.2, true), ("RandomContrast", 0.2, false)] {
+        let layers = json!([
+            {"class_name": "InputLayer", "config": {"name": "i", "batch_shape": [null, 16, 16, 3]}},
+            {"class_name": "Conv2D", "config": {"name": "before", "filters": 4, "kernel_size": 3}},
+            {"class_name": class, "config": {"name": "augmentation", "factor": factor}},
+            {"class_name": "Conv2D", "config": {"name": "after", "filters": 4, "kernel_size": 3}},
+        ]);
+        let config = json!({"class_name": "Sequential", "config": {"name": "m", "layers": layers}, "keras_version": "3.15.1"});
+        let imported = memfit_keras::import(config.to_string().as_bytes(), &memfit_keras::Options::default());
+        let model = Model::new(imported.unwrap().graph, "m", "keras", 0);
+        let estimate = model.estimate(&binding, &plan).unwrap();
+        let row = estimate.layers.iter().find(|row| &*row.name == "before").unwrap();
+        assert!(row.optimizer_bytes.0 > 0, "{class}");
+        assert_eq!(estimate.unknown.is_empty(), is_known, "{class}: {:?}", estimate.unknown);
+    }
+}
+
+#[test]
 fn a_model_that_runs_on_cudnn_is_not_compiled() {
     let plan = Plan { framework: Framework::Tensorflow, xla: true, ..Plan::default() };
     let binding = Binding { batch: Some(2), ..Binding::default() };

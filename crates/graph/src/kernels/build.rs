@@ -1,6 +1,6 @@
 //! Makers of single kernels: a lowering, a gradient and an optimizer's update are written with these.
 
-use super::{Flow, Gradient, Made, Place, Stage, Wire};
+use super::{Effect, Flow, Gradient, Made, Place, Stage, Wire};
 use crate::DType;
 
 /// A new buffer of this shape.
@@ -58,6 +58,24 @@ impl Flow {
         is_folded.then(|| self.constant(shape, dtype))
     }
 
+    /// Whether a gradient flows through it to a variable.
+    pub fn is_trained(&self, wire: Wire) -> bool {
+        let mut seen = vec![false; self.kernels.len()];
+        let mut stack = vec![wire];
+        while let Some(at) = stack.pop() {
+            if std::mem::replace(&mut seen[at.kernel as usize], true) || !self.dtype(at).is_float() {
+                continue;
+            }
+            let kernel = self.kernel(at);
+            match kernel.effect {
+                Effect::Read(variable) if self.variables[variable as usize].trainable => return true,
+                Effect::None if kernel.gradient.is_some() => stack.extend(&kernel.inputs),
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// A wire that is another output of the same kernel.
     pub fn output(&self, wire: Wire, output: u32) -> Wire {
         Wire { output, ..wire }
@@ -97,6 +115,20 @@ mod tests {
             let share = flow.scaled("RealDiv", tiled);
             assert_eq!((flow.kernel(share).name, flow.shape(share)), (expected, &[8, 4][..]));
         }
+    }
+
+    #[test]
+    fn a_gradient_flows_to_trained_variables_alone() {
+        let mut flow = Flow::default();
+        let found = [true, false].map(|trainable| {
+            let variable = flow.variable(&[4], DType::Float32, trainable);
+            let x = flow.read(variable);
+            let squared = flow.unary("Square", x);
+            let rounded = flow.make("Augment", &[squared], &[4], DType::Float32, None);
+            let chosen = flow.test("Greater", squared);
+            [squared, rounded, chosen].map(|wire| flow.is_trained(wire))
+        });
+        assert_eq!(found, [[true, false, false], [false; 3]]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! keras/src/layers/preprocessing/image_preprocessing/*.py (3.15). Each gives a new batch, and while it works holds copies of the images,
 //! masks, coordinates. How much, in bytes a pixel of three channels, was counted by running each layer on Keras' PyTorch backend for batches
 //! and sizes that tell the parts from each other; TensorFlow's graph, which works in place and moves pixels in one kernel, in traced steps.
-//! Images need no gradient; where one flows through, the layer is a bound.
+//! Images need no gradient; where one flows through, what was not composed here is a bound.
 
 use super::LayerSpec;
 use crate::layer::{Call, Layer};
@@ -89,6 +89,8 @@ const PIXEL: u64 = 12;
 /// An augmentation.
 #[derive(Clone, Debug)]
 pub struct Augmentation {
+    /// Whether it adds a number to each image, then clips (random_brightness.py, `transform_images`).
+    shifts: bool,
     /// Whether it draws, which it does in training only.
     draws: bool,
     held: Held,
@@ -113,6 +115,7 @@ fn read(source: &Source<'_>) -> Result<Augmentation, String> {
     let graph = GRAPH.iter().find(|(name, _)| *name == class && held != ONE_FLIP).map_or(1, |(_, n)| *n);
     let is_given = |name: &&str| config.get(*name).is_some_and(|v| !v.is_null() && v.as_f64() != Some(0.0));
     Ok(Augmentation {
+        shifts: class == "RandomBrightness",
         draws,
         held,
         graph,
@@ -204,6 +207,14 @@ impl Layer for Augmentation {
         if !self.acts || self.draws && !run.compute.training {
             return run.finish(x);
         }
+        if self.shifts {
+            let shifted = run.shifted("AddV2", x);
+            let y = run.clipped(shifted);
+            return run.finish(y);
+        }
+        if run.is_trained(x) {
+            return run.not_modelled();
+        }
         let (shape, dtype) = (run.shape(x).to_vec(), run.dtype(x));
         let mut inputs = vec![x];
         if self.graph > 1 {
@@ -223,7 +234,7 @@ mod tests {
     fn a_part_grows_with_the_batch_and_one_with_an_image() {
         let of = |class: &str| {
             let (_, held) = HELD.iter().find(|(name, _)| *name == class).unwrap();
-            Augmentation { draws: true, held: *held, graph: 1, acts: true }
+            Augmentation { shifts: false, draws: true, held: *held, graph: 1, acts: true }
         };
         let pixels = 48 * 64;
         let turned = of("RandomRotation");
