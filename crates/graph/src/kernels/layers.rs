@@ -230,6 +230,41 @@ impl Flow {
         }
     }
 
+    /// A dense layer whose matrix is kept in 8 bits (keras/src/layers/core/dense.py, `_int8_call`): the input is quantised by the largest element of
+    /// each row (keras/src/quantizers/quantizers.py, `abs_max_quantize`), whole numbers are multiplied, and both scales taken out again. Its
+    /// gradient is of its own: with the matrix as floats, for the input alone.
+    pub fn quantized_dense(&mut self, x: Wire, kernel: Wire, scale: Wire) -> Wire {
+        fn gradient(flow: &mut Flow, kernel: &Kernel, _: Wire, grads: &[Option<Wire>]) -> Vec<Option<Wire>> {
+            let (Some(dy), [_, _, x, matrix, scale]) = (incoming(grads), &kernel.inputs[..]) else {
+                return vec![None; kernel.inputs.len()];
+            };
+            let (shape, dtype) = (flow.shape(*x).to_vec(), flow.dtype(*x));
+            let of_matrix = flow.shape(*matrix).to_vec();
+            let floats = flow.make("Cast", &[*matrix], &of_matrix, dtype, None);
+            let floats = flow.reuse("RealDiv", &[floats, *scale], &of_matrix, dtype, None);
+            vec![None, None, Some(flow.make("MatMul", &[dy, floats], &shape, dtype, None)), None, None]
+        }
+        let (shape, dtype) = (self.shape(x).to_vec(), self.dtype(x));
+        let [mut rows, mut out] = [shape.clone(), shape.clone()];
+        let units = self.shape(kernel).last().copied().unwrap_or(1);
+        rows.last_mut().into_iter().for_each(|d| *d = 1);
+        out.last_mut().into_iter().for_each(|d| *d = units);
+        let absolute = self.reuse("Abs", &[x], &shape, dtype, None);
+        let largest = self.make("Max", &[absolute], &rows, dtype, None);
+        let inverse = self.reuse("RealDiv", &[largest], &rows, dtype, None);
+        let mut scaled = x;
+        for name in ["Mul", "Rint", "Minimum", "Maximum"] {
+            let inputs = [scaled, inverse];
+            scaled =
+                self.reuse(name, if name == "Mul" { &inputs } else { &inputs[..1] }, &shape, dtype, None);
+        }
+        let whole = self.make("Cast", &[scaled], &shape, DType::Int8, None);
+        let product = self.make("MatMul", &[whole, kernel], &out, DType::Int32, None);
+        let product = self.make("Cast", &[product], &out, dtype, None);
+        let scales = self.make("Mul", &[scale, inverse], &out, dtype, None);
+        self.reuse("RealDiv", &[product, scales, x, kernel, scale], &out, dtype, Some(gradient))
+    }
+
     /// Scores of `query` against `key` (`[batch, heads, length, size]`), their softmax with dropout, and the product with
     /// `value`: TensorFlow has no fused attention, so the scores are there as a tensor.
     pub fn attention(

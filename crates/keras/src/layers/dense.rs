@@ -8,6 +8,7 @@ use super::LayerSpec;
 use super::quantized::{self, Projection};
 use crate::activation::Activation;
 use crate::layer::{Call, Layer, Weight};
+use crate::policy::Quantization;
 use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
@@ -35,6 +36,26 @@ pub struct Dense {
 /// How it is found.
 pub const SPECS: &[LayerSpec] =
     &[LayerSpec { classes: &["Dense"], keras: &[2, 3], build: |s| boxed(s.read::<Dense>()?) }];
+
+impl Dense {
+    /// `_int8_call`: with LoRA, the product with both narrow matrices is added to that with the 8-bit one.
+    fn quantized(&self, run: &mut Run<'_, '_>) {
+        let (x, kernel, scale) = (run.x(0), run.raw_weight(0), run.weight(1));
+        let mut y = run.quantized_dense(x, kernel, scale);
+        if let (Some(_), Some(first)) = (self.lora_rank, run.weights().checked_sub(2)) {
+            let (a, b) = (run.weight(first), run.weight(first + 1));
+            let narrow = run.dense(x, a, None);
+            let correction = run.dense(narrow, b, None);
+            y = run.binary("AddV2", y, correction);
+        }
+        if self.use_bias {
+            let bias = run.weight(2);
+            y = run.bias_add(y, bias);
+        }
+        let y = run.activate(&self.activation, y);
+        run.finish(y);
+    }
+}
 
 impl Layer for Dense {
     fn weights(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Weight>, OpError> {
@@ -71,8 +92,10 @@ impl Layer for Dense {
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
-        if run.call.facts.policy.quantization.is_some() {
-            return run.not_modelled();
+        match run.call.facts.policy.quantization {
+            None => {}
+            Some(Quantization::Int8) => return self.quantized(run),
+            Some(_) => return run.not_modelled(),
         }
         let (x, kernel) = (run.x(0), run.weight(0));
         let kernel = super::quantized::corrected(run, kernel, self.lora_rank);
