@@ -59,6 +59,7 @@ impl GroupedQueryAttention {
             dropout: self.dropout,
             turned: true,
             axes: None,
+            windowed: self.sliding_window.is_some(),
         }
     }
 }

@@ -120,6 +120,7 @@ impl MultiHeadAttention {
             dropout: self.dropout,
             turned: false,
             axes: self.attention_axes.clone(),
+            windowed: self.sliding_window.is_some(),
         }
     }
 

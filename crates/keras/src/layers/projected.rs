@@ -18,8 +18,7 @@ use memfit_graph::ops::{Sdpa, Traced};
 fn conditions(
     run: &mut Torch<'_, '_>,
     [query, value]: [&Traced; 2],
-    causal: bool,
-    composed: bool,
+    [causal, windowed, composed]: [bool; 3],
 ) -> Option<Traced> {
     let [batch, rows, ..] = query.shape[..] else { return None };
     let columns = value.shape.get(1).copied().unwrap_or(1);
@@ -32,7 +31,10 @@ fn conditions(
         parts.push(mask.reshape(run.l, &shape));
     }
     let given = run.argument(6, "attention_mask");
-    if causal && (composed || !parts.is_empty() || given.is_some()) {
+    if causal && (windowed || composed || !parts.is_empty() || given.is_some()) {
+        parts.push(run.test(&[], &[1, rows, columns]));
+    }
+    if windowed {
         parts.push(run.test(&[], &[1, rows, columns]));
     }
     if let Some(given) = given {
@@ -64,6 +66,8 @@ pub(super) struct Projected {
     pub(super) dropout: f64,
     /// Whether the last projection's equation has the letter of the size before that of the heads.
     pub(super) turned: bool,
+    /// Whether a query sees so many keys before its own alone, which a mask says.
+    pub(super) windowed: bool,
     /// The axes that are attended over, where they are not all but the first and the last. The others count as the batch.
     pub(super) axes: Option<Vec<i64>>,
 }
@@ -86,7 +90,7 @@ impl Projected {
         let other = if key == value { last.clone() } else { run.x(key) };
         let causal = run.call.arguments.flag("use_causal_mask") == Some(true);
         let drops = self.dropout > 0.0;
-        let mask = conditions(run, [&x, &last], causal, drops);
+        let mask = conditions(run, [&x, &last], [causal, self.windowed, drops]);
         let q = run.project(&x, 0, 1, self.bias);
         let k = run.project(&other, width, 1, self.bias);
         let v = run.project(&last, 2 * width, 1, self.bias);
@@ -190,7 +194,7 @@ impl Projected {
         let scores = run.einsum(q, k, &[batch, heads, rows, columns]);
         let scores = run.cast(scores, DType::Float32);
         let mut scores = run.scaled("Mul", scores);
-        if let Some(mask) = mask(run, rows, columns) {
+        if let Some(mask) = mask(run, rows, columns, self.windowed) {
             scores = run.select(mask, scores);
         }
         let weights = run.softmax(scores);
@@ -231,7 +235,7 @@ impl Projected {
         } else {
             run.einsum(k, q, &[batch, heads, rows, columns])
         };
-        let mask = mask(run, rows, columns);
+        let mask = mask(run, rows, columns, self.windowed);
         if let Some(mask) = mask {
             scores = run.select(mask, scores);
         }
@@ -263,9 +267,9 @@ impl Projected {
     }
 }
 
-/// What hides positions, for all heads: the mask that the layer is called with, those of query, value and key, and the causal mask, a
-/// constant as long as sizes are, joined (`_compute_attention_mask`).
-fn mask(run: &mut Run<'_, '_>, rows: u64, columns: u64) -> Option<Wire> {
+/// What hides positions, for all heads: the mask that the layer is called with, those of query, value and key, the causal mask and that of a
+/// window, constants as long as sizes are, joined (`_compute_attention_mask`).
+fn mask(run: &mut Run<'_, '_>, rows: u64, columns: u64, windowed: bool) -> Option<Wire> {
     let given = |run: &mut Run<'_, '_>, position: usize, name: &str| {
         let mask = run.argument(position, name)?;
         Some(run.cast(mask, DType::Bool))
@@ -283,6 +287,9 @@ fn mask(run: &mut Run<'_, '_>, rows: u64, columns: u64) -> Option<Wire> {
         }
     }
     if run.call.arguments.flag("use_causal_mask") == Some(true) {
+        masks.push(run.constant(&[1, rows, columns], DType::Bool));
+    }
+    if windowed {
         masks.push(run.constant(&[1, rows, columns], DType::Bool));
     }
     if let Some(mask) = given(run, 6, "attention_mask") {
