@@ -6,7 +6,7 @@
 
 use super::{Builder, Source, Wire};
 use crate::Loss;
-use crate::frameworks::pytorch::loss::{target, usual_class_axis};
+use crate::frameworks::pytorch::loss::target;
 use memfit_graph::{DType, Penalty};
 
 /// What an output of this shape is compared with, and why.
@@ -47,7 +47,8 @@ impl Builder<'_> {
                 self.assumptions.push(format!("loss: {why}; --loss names another"));
             }
             let layer = self.layer("(loss)");
-            let labels = target(loss, &shape, usual_class_axis(shape.len())).map(|(shape, dtype)| {
+            // Classes are last whatever the rank (backend/tensorflow/nn.py, `sparse_categorical_crossentropy`).
+            let labels = target(loss, &shape, shape.len().saturating_sub(1)).map(|(shape, dtype)| {
                 let name = "(target)".into();
                 let inputs = self.layer("(inputs)");
                 self.feed(&shape, dtype, &name, inputs)
