@@ -3,7 +3,7 @@
 use crate::args::{ModelArgs, SizeArgs};
 use crate::failure::Failure;
 use crate::spool::{self, Spooled};
-use memfit_engine::{self as engine, Plan, Usual};
+use memfit_engine::{self as engine, Compiled, Plan, Usual};
 use memfit_graph::{Binding, Graph, Problem};
 use memfit_keras::Options;
 use std::fs::File;
@@ -29,6 +29,8 @@ pub(crate) struct Model {
     pub(crate) opset: Option<i64>,
     /// Nodes in the file, or layer calls.
     pub(crate) operators: u64,
+    /// What the file says of how it is trained.
+    pub(crate) compiled: Compiled,
     pub(crate) warnings: Vec<Problem>,
 }
 
@@ -70,7 +72,7 @@ impl Loaded {
 
     /// What applies where nobody says it.
     pub(crate) fn usual(&self) -> Usual {
-        Usual::of(self.format, &self.model.producer)
+        Usual::of(self.format, &self.model.producer).trained(self.model.compiled)
     }
 }
 
@@ -168,13 +170,27 @@ fn import_from(mut reader: impl Read + Seek, options: &Options) -> io::Result<Im
     if memfit_keras::is_keras(&head) {
         return Ok(memfit_keras::import_from(reader, options).map(|m| {
             let operators = m.graph.nodes.len() as u64;
-            let model =
-                Model { graph: m.graph, producer: m.producer, opset: None, operators, warnings: m.warnings };
+            let compiled = m.compiled.as_ref().map(compiled).unwrap_or_default();
+            let (graph, producer, warnings) = (m.graph, m.producer, m.warnings);
+            let model = Model { graph, producer, opset: None, operators, compiled, warnings };
             ("keras", model)
         }));
     }
     Ok(memfit_onnx::import_from(reader).map(|m| {
         let (opset, operators) = (Some(m.opset), m.operators);
-        ("onnx", Model { graph: m.graph, producer: m.producer, opset, operators, warnings: m.warnings })
+        let (graph, producer, warnings) = (m.graph, m.producer, m.warnings);
+        ("onnx", Model { graph, producer, opset, operators, compiled: Compiled::default(), warnings })
     }))
+}
+
+/// What a Keras file was compiled with.
+fn compiled(of: &memfit_keras::Compiled) -> Compiled {
+    Compiled {
+        optimizer: Compiled::optimizer(of.optimizer.as_deref()),
+        weight_decay: of.weight_decay,
+        clip_norm: of.global_clipnorm,
+        ema: of.ema,
+        accumulate: of.accumulate,
+        loss: Compiled::loss(of.loss.as_deref()),
+    }
 }

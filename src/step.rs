@@ -59,7 +59,8 @@ impl Step {
         plan.framework()?;
         let mut card = gpu.card()?;
         let loaded = load::load(model)?;
-        let (mut plan, plan_warnings) = plan.plan(loaded.usual())?;
+        let (flags, usual) = (plan, loaded.usual());
+        let (mut plan, plan_warnings) = flags.plan(usual)?;
         let second = hosts.second(&plan)?;
         let own = plan.allocator.clone();
         hosts.first(gpu, &mut card, &mut plan)?;
@@ -68,6 +69,7 @@ impl Step {
         let ready = loaded.bind(&model.sizes)?;
         let estimate = ready.model.estimate_on(&ready.binding, &plan, card.as_ref());
         let mut estimate = estimate.map_err(|problems| ready.failure(problems))?;
+        estimate.assumptions.extend(flags.kept_to(usual, &plan));
         estimate.warnings.extend(ready.warnings.iter().map(ToString::to_string));
         estimate.warnings.extend(plan_warnings);
         estimate.warnings.extend(of_stack);

@@ -29,8 +29,8 @@ pub(crate) struct PlanArgs {
     /// What is run: forward, backward and the optimizer, or forward alone without autograd
     #[arg(long, value_enum, ignore_case = true, default_value_t = Mode::Train, value_name = "NAME")]
     mode: Mode,
-    /// The optimizer; case and dashes don't matter
-    #[arg(long, default_value = "adam", value_parser = OptimizerName, value_delimiter = ',', value_name = "NAME")]
+    /// The optimizer; case and dashes don't matter. Where it is not given, what a Keras file was compiled with, else adam
+    #[arg(long, value_parser = OptimizerName, value_delimiter = ',', value_name = "NAME")]
     optimizer: Vec<&'static str>,
     /// How the optimizer loops; the default is PyTorch's own on CUDA
     #[arg(long, value_enum, ignore_case = true, value_name = "NAME")]
@@ -48,8 +48,8 @@ pub(crate) struct PlanArgs {
     )]
     global_clipnorm: Option<f64>,
     /// Micro-batches per optimizer step, of the given batch size each
-    #[arg(long, default_value_t = 1, value_parser = typed::count::<u32>, allow_negative_numbers = true, value_name = "K")]
-    accumulate: u32,
+    #[arg(long, value_parser = typed::count::<u32>, allow_negative_numbers = true, value_name = "K")]
+    accumulate: Option<u32>,
     /// Recompute activations in backward instead of keeping them
     #[arg(long, value_enum, ignore_case = true, default_value_t = Checkpoint::None, value_name = "WHICH")]
     checkpoint: Checkpoint,
@@ -59,7 +59,7 @@ pub(crate) struct PlanArgs {
     /// Gradients stay allocated between steps: zero_grad(set_to_none=False)
     #[arg(long)]
     keep_gradients: bool,
-    /// What the outputs are compared with; `auto` chooses by their shapes and says so
+    /// What the outputs are compared with; `auto` takes what a Keras file was compiled with, else chooses by their shapes, and says so
     #[arg(long, value_enum, ignore_case = true, default_value_t = Loss::Auto, value_name = "NAME")]
     loss: Loss,
     /// An exponential moving average of the weights is kept
@@ -124,8 +124,10 @@ impl PlanArgs {
     /// A plan for each precision with each optimizer, and the warnings.
     pub(crate) fn plans(&self, usual: Usual) -> Result<(Vec<Plan>, Vec<String>), Failure> {
         let (mut plans, mut warnings) = (Vec::new(), Vec::new());
+        let own = [usual.optimizer()];
+        let optimizers = if self.optimizer.is_empty() { &own } else { &self.optimizer[..] };
         for precision in &self.precision {
-            for optimizer in &self.optimizer {
+            for optimizer in optimizers {
                 let (plan, more) = self.one(usual, *precision, optimizer)?;
                 plans.push(plan);
                 warnings.extend(more);
@@ -145,20 +147,24 @@ impl PlanArgs {
         let framework = self.framework()?.unwrap_or(usual.framework);
         let parallel = self.parallel.parallel()?;
         let compiles = usual.with(framework).compiles(parallel.is_some());
+        // The rest of what a file says of its optimizer goes with that one.
+        let compiled = usual.compiled;
+        let of_file = |is_so: bool| self.optimizer.is_empty() && is_so;
+        let loss = self.loss.meant();
         let mut plan = Plan {
             framework,
             precision: precision.meant(),
             mode: self.mode.meant(),
             optimizer: optimizer.into(),
             optimizer_impl: engine::OptimizerImpl::default(),
-            weight_decay: self.weight_decay.is_some_and(|x| x > 0.0),
-            clip_norm: self.global_clipnorm.is_some_and(|x| x > 0.0),
-            accumulate: self.accumulate,
+            weight_decay: self.weight_decay.map_or(of_file(compiled.weight_decay), |x| x > 0.0),
+            clip_norm: self.global_clipnorm.map_or(of_file(compiled.clip_norm), |x| x > 0.0),
+            accumulate: self.accumulate.unwrap_or(if of_file(true) { compiled.accumulate.max(1) } else { 1 }),
             checkpoint: self.checkpoint.meant(),
             freeze: self.freeze.clone(),
             keep_gradients: self.keep_gradients,
-            loss: self.loss.meant(),
-            ema: self.ema,
+            loss: compiled.loss.filter(|_| loss == engine::Loss::Auto).unwrap_or(loss),
+            ema: self.ema || of_file(compiled.ema),
             master_weights: self.master_weights,
             parallel,
             allocator: self.allocator.settings(),
@@ -200,6 +206,11 @@ impl PlanArgs {
         idle.map(|(flag, _)| {
             format!("{flag} does nothing: it is about ONNX files, and this one says what Keras runs")
         })
+    }
+
+    /// What the plan took from the file, in words.
+    pub(crate) fn kept_to(&self, usual: Usual, plan: &Plan) -> Vec<String> {
+        usual.kept_to(plan, [self.optimizer.is_empty(), self.loss == Loss::Auto])
     }
 
     /// The weight decay and the norm for clipping that were typed.

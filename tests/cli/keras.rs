@@ -37,6 +37,34 @@ fn counts_and_the_framework_are_those_of_keras() {
 }
 
 #[test]
+fn what_a_file_was_compiled_with_applies_where_nothing_is_said() {
+    let text = std::fs::read_to_string(model("siamese.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    config["compile_config"] = serde_json::json!({
+        "optimizer": {"module": "keras.optimizers", "class_name": "SGD", "registered_name": null,
+                      "config": {"momentum": 0.9, "nesterov": false, "use_ema": true, "gradient_accumulation_steps": 4}},
+        "loss": "mse", "metrics": null, "jit_compile": false,
+    });
+    let compiled = file("compiled.json", config.to_string().as_bytes());
+    let of = |words: &[&str]| {
+        let json = memfit(&[&["estimate", &compiled, "-b", "4", "--format", "json"], words].concat()).json();
+        let plan = ["optimizer", "ema", "accumulate", "loss"].map(|key| json["plan"][key].to_string());
+        (
+            plan.join(" "),
+            json["assumptions"].to_string().contains("as the file was compiled"),
+            json["plan"]["xla"].clone(),
+        )
+    };
+    assert_eq!(of(&[]), (r#""momentum" true 4 "mse""#.into(), true, true.into()));
+    assert_eq!(of(&["--accumulate", "1"]).0, r#""momentum" true 1 "mse""#);
+    // Another optimizer is not the one that has an average of the weights.
+    assert_eq!(
+        of(&["--optimizer", "adamw", "--loss", "bce"]),
+        (r#""adamw" false 1 "bce""#.into(), false, true.into())
+    );
+}
+
+#[test]
 fn keras_3_compiles_a_step_by_itself_and_keras_2_when_it_is_told_to() {
     for (file, words, on) in [
         ("lenet.keras", &[][..], true),

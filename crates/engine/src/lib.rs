@@ -43,4 +43,4 @@ pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision
 pub use scenario::{Companion, Life, Scenario, Stretch};
 pub use setting::{Setting, Target};
 pub use timeline::{Category, Event, EventKind, Phase, Search, Storage, StorageId, Timeline};
-pub use usual::Usual;
+pub use usual::{Compiled, Usual};

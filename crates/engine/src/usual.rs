@@ -1,6 +1,6 @@
 //! What applies to a model where nobody says it.
 
-use crate::Framework;
+use crate::{Framework, Loss, Mode, Plan, optimizers};
 
 /// Whose rules apply to a file, and whether the program that wrote it would compile the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,42 @@ pub struct Usual {
     pub framework: Framework,
     /// Whether TensorFlow's step is compiled with XLA.
     pub xla: bool,
+    /// What the file says of its optimizer and its loss.
+    pub compiled: Compiled,
+}
+
+/// What a file keeps of how its model is trained: the arguments of Keras' `compile()`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compiled {
+    /// The optimizer's name in [`crate::optimizers`].
+    pub optimizer: Option<&'static str>,
+    /// Whether weights decay.
+    pub weight_decay: bool,
+    /// Whether gradients are clipped by the norm of all of them together.
+    pub clip_norm: bool,
+    /// Whether an average of the weights is kept.
+    pub ema: bool,
+    /// Steps over which gradients are summed.
+    pub accumulate: u32,
+    /// The loss.
+    pub loss: Option<Loss>,
+}
+
+impl Compiled {
+    /// The optimizer of this name, where there is such a one.
+    pub fn optimizer(name: Option<&str>) -> Option<&'static str> {
+        Some(optimizers::find(name?)?.name())
+    }
+
+    /// The loss that Keras calls so.
+    pub fn loss(name: Option<&str>) -> Option<Loss> {
+        match name? {
+            "categorical_crossentropy" | "sparse_categorical_crossentropy" => Some(Loss::CrossEntropy),
+            "binary_crossentropy" => Some(Loss::Bce),
+            "mse" | "mean_squared_error" => Some(Loss::Mse),
+            _ => None,
+        }
+    }
 }
 
 impl Usual {
@@ -19,7 +55,37 @@ impl Usual {
     pub fn of(format: &str, producer: &str) -> Usual {
         let framework = if format == "keras" { Framework::Tensorflow } else { Framework::Pytorch };
         let is_old = ["keras 1", "keras 2"].iter().any(|old| producer.starts_with(old));
-        Usual { framework, xla: !is_old }
+        Usual { framework, xla: !is_old, compiled: Compiled::default() }
+    }
+
+    /// The same with what the file says of how its model is trained, which is Keras' own.
+    pub fn trained(self, compiled: Compiled) -> Usual {
+        Usual { compiled, ..self }
+    }
+
+    /// The optimizer where nobody names one.
+    pub fn optimizer(self) -> &'static str {
+        self.compiled.optimizer.unwrap_or("adam")
+    }
+
+    /// What the file says and the plan keeps to, in words; `optimizer` and `loss` are whether the user left them open.
+    pub fn kept_to(self, plan: &Plan, [optimizer, loss]: [bool; 2]) -> Vec<String> {
+        let trains = plan.mode == Mode::Train;
+        let named = self.compiled.optimizer.filter(|name| trains && optimizer && *name == plan.optimizer);
+        let mut with: Vec<&str> = Vec::new();
+        with.extend((named.is_some() && self.compiled.clip_norm).then_some("global_clipnorm"));
+        with.extend((named.is_some() && self.compiled.ema).then_some("use_ema"));
+        with.extend(
+            (named.is_some() && self.compiled.accumulate > 1).then_some("gradient_accumulation_steps"),
+        );
+        with.extend((named.is_some() && self.compiled.weight_decay).then_some("weight_decay"));
+        let with = if with.is_empty() { String::new() } else { format!(" with {}", with.join(", ")) };
+        let of_loss = self.compiled.loss.filter(|own| trains && loss && *own == plan.loss);
+        let said = named.map(|name| {
+            format!("optimizer: {name}{with}, as the file was compiled; --optimizer names another")
+        });
+        let loss = of_loss.map(|_| "loss: as the file was compiled; --loss names another".to_owned());
+        said.into_iter().chain(loss).collect()
     }
 
     /// Whether TensorFlow's step is compiled where nobody says: not where several GPUs share a model (`_resolve_auto_jit_compile`, the
@@ -49,9 +115,34 @@ mod tests {
         for (producer, xla) in
             [("keras 3.15.1", true), ("keras 2", false), ("keras 2.4.0", false), ("keras 1.2", false)]
         {
-            assert_eq!(Usual::of("keras", producer), Usual { framework: Framework::Tensorflow, xla });
+            let usual = Usual::of("keras", producer);
+            assert_eq!((usual.framework, usual.xla), (Framework::Tensorflow, xla));
         }
-        assert_eq!(Usual::of("onnx", "pytorch 2.15.0"), Usual { framework: Framework::Pytorch, xla: true });
+        let usual = Usual::of("onnx", "pytorch 2.15.0");
+        assert_eq!((usual.framework, usual.xla, usual.optimizer()), (Framework::Pytorch, true, "adam"));
         assert!(Usual::default().with(Framework::Tensorflow).xla);
+    }
+
+    #[test]
+    fn a_file_says_what_it_was_compiled_with() {
+        let compiled = Compiled {
+            optimizer: Compiled::optimizer(Some("momentum")),
+            clip_norm: true,
+            loss: Compiled::loss(Some("mse")),
+            ..Compiled::default()
+        };
+        let usual = Usual::of("keras", "keras 3.15.1").trained(compiled);
+        assert_eq!(usual.optimizer(), "momentum");
+        let plan = Plan { optimizer: "momentum".into(), loss: Loss::Mse, ..Plan::default() };
+        let said = usual.kept_to(&plan, [true, true]);
+        assert_eq!(
+            said[0],
+            "optimizer: momentum with global_clipnorm, as the file was compiled; --optimizer names another"
+        );
+        assert_eq!(said.len(), 2);
+        // What the user named himself is not the file's.
+        assert!(usual.kept_to(&plan, [false, false]).is_empty());
+        assert!(usual.kept_to(&Plan { mode: Mode::Infer, ..plan }, [true, true]).is_empty());
+        assert_eq!((Compiled::optimizer(Some("mine")), Compiled::loss(Some("mine"))), (None, None));
     }
 }

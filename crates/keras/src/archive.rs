@@ -21,7 +21,7 @@ pub(crate) fn config<R: Read + Seek>(reader: &mut R) -> Result<Text, Problem> {
     let metadata = metadata.map(|m| read(&mut archive, &m)).transpose()?;
     let metadata: Option<serde_json::Value> = metadata.and_then(|m| serde_json::from_slice(&m).ok());
     let version = metadata.and_then(|m| m.get("keras_version")?.as_str().map(str::to_owned));
-    Ok(Text { json, version })
+    Ok(Text { json, version, training: None })
 }
 
 /// The entry of this name in the outermost folder that has one.

@@ -7,11 +7,13 @@ use std::io::{Read, Seek, SeekFrom};
 /// The largest config that is read. Parsed, text takes up to twenty times its size.
 pub(crate) const MAX_CONFIG: u64 = 16 << 20;
 
-/// A config with the version that a file keeps beside it.
+/// A config with what a file keeps beside it.
 #[derive(Debug, Default)]
 pub(crate) struct Text {
     pub(crate) json: Vec<u8>,
     pub(crate) version: Option<String>,
+    /// What it was compiled with, where that stands apart.
+    pub(crate) training: Option<Vec<u8>>,
 }
 
 /// Whether a file that begins with `head` can hold a Keras model: an archive that is not PyTorch's, HDF5, or JSON.
@@ -43,7 +45,7 @@ pub(crate) fn config<R: Read + Seek>(reader: &mut R) -> Result<Text, Problem> {
         return archive::config(reader);
     }
     if is_json(&head) {
-        return Ok(Text { json: bounded(reader, "file", length)?, version: None });
+        return Ok(Text { json: bounded(reader, "file", length)?, ..Text::default() });
     }
     if let Some(start) = hdf5::find(reader, length).map_err(failed)? {
         return hdf5::config(reader, start, length);

@@ -1,6 +1,7 @@
 //! From the text of a config to a graph.
 
 use crate::builder::Builder;
+use crate::compiled;
 use crate::container::Text;
 use crate::layer::Keras;
 use crate::model::{Model as Structure, keras_of};
@@ -12,8 +13,7 @@ use memfit_graph::Problem;
 use serde_json::Value;
 
 pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Problem>> {
-    let root = parse(&text.json).map_err(|problem| vec![problem])?;
-    let root = plain(unwrap(root));
+    let root = plain(whole(text).map_err(|problem| vec![problem])?);
     let object = Object::read(&root).map_err(|_| {
         let hint = "model.to_json() writes one; a file of weights or of tensors alone holds no architecture";
         vec![Problem::new("file", "expected a Keras model's config, found other JSON").hint(hint)]
@@ -46,15 +46,26 @@ pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Proble
         producer,
         keras: Some(keras),
         layers: builder.summaries,
+        compiled: compiled::read(&root),
         warnings: custom.iter().map(|c| uncounted(c)).chain(unused).collect(),
         custom,
     })
 }
 
-/// The config with the version in it that a file keeps beside it.
-pub(crate) fn with_version(text: Text) -> Result<Vec<u8>, Problem> {
-    let Some(version) = text.version else { return Ok(text.json) };
+/// The config with what it was compiled with, where the file keeps that beside it.
+fn whole(text: &Text) -> Result<Value, Problem> {
     let mut root = unwrap(parse(&text.json)?);
+    let training = text.training.as_ref().and_then(|training| parse(training).ok());
+    if let (Some(training), Value::Object(map)) = (training, &mut root) {
+        map.entry("compile_config").or_insert_with(|| compiled::of_training(training));
+    }
+    Ok(root)
+}
+
+/// The config with what a file keeps beside it.
+pub(crate) fn with_version(text: Text) -> Result<Vec<u8>, Problem> {
+    let mut root = whole(&text)?;
+    let Some(version) = text.version else { return Ok(text.json) };
     if let Value::Object(map) = &mut root {
         map.insert("keras_version".into(), version.into());
     }

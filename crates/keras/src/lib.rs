@@ -19,6 +19,7 @@ pub mod policy;
 mod archive;
 mod builder;
 mod cell;
+mod compiled;
 mod config;
 mod container;
 mod functional;
@@ -40,6 +41,7 @@ mod table;
 pub mod torch;
 
 pub use cell::Cell;
+pub use compiled::Compiled;
 pub use container::is_keras;
 pub use layer::{Call, Configured, Facts, Keras, Layer, LayerCall, Weight};
 pub use options::{Custom, Options};
@@ -66,6 +68,8 @@ pub struct Model {
     pub layers: Vec<LayerSummary>,
     /// Layers that are not Keras' own and whose parameters nobody gave, as `path (class)`: the model has more than is counted.
     pub custom: Vec<String>,
+    /// What it was compiled with, where it was.
+    pub compiled: Option<Compiled>,
     /// What is odd but does no harm.
     pub warnings: Vec<Problem>,
 }

@@ -6,7 +6,7 @@ use crate::request::Options;
 use crate::request::{self, Asked};
 use memfit_engine::advise::{Around, Code, advise};
 use memfit_engine::fit::{self, Subject};
-use memfit_engine::{Estimate, Life, Model, Plan, Usual};
+use memfit_engine::{Compiled, Estimate, Life, Model, Plan, Usual};
 use memfit_graph::{Problem, infer};
 #[cfg(feature = "keras")]
 use memfit_keras::Options;
@@ -28,6 +28,8 @@ pub struct Opened {
     pub opset: Option<i64>,
     /// Nodes in the file, bodies included; layer calls of a Keras model.
     pub operators: u64,
+    /// What the file says of how it is trained.
+    pub compiled: Compiled,
     /// What is odd about the file.
     pub warnings: Vec<String>,
     /// The model itself.
@@ -81,6 +83,7 @@ impl Opened {
                 producer: imported.producer,
                 opset: None,
                 operators,
+                compiled: imported.compiled.as_ref().map(compiled).unwrap_or_default(),
                 warnings: imported.warnings.iter().map(ToString::to_string).collect(),
                 model: Model::new(imported.graph, &name, "keras", operators),
                 structure: Vec::new(),
@@ -96,6 +99,7 @@ impl Opened {
             producer: imported.producer,
             opset: Some(imported.opset),
             operators: imported.operators,
+            compiled: Compiled::default(),
             warnings: imported.warnings.iter().map(ToString::to_string).collect(),
             model: Model::new(imported.graph, &name, "onnx", imported.operators),
             structure: imported.structure,
@@ -121,7 +125,7 @@ impl Opened {
 
     /// What applies where nobody says it.
     pub fn usual(&self) -> Usual {
-        Usual::of(self.format, &self.producer)
+        Usual::of(self.format, &self.producer).trained(self.compiled)
     }
 
     /// What the user should know of the file under these plans, and what is odd about it.
@@ -135,6 +139,7 @@ impl Opened {
     /// All problems found.
     pub fn estimate(&self, asked: &Asked) -> Result<Estimate, Vec<Problem>> {
         let mut estimate = self.model.estimate_on(&asked.binding, &asked.plan, asked.card.as_ref())?;
+        estimate.assumptions.extend(self.usual().kept_to(&asked.plan, asked.open));
         estimate.warnings.extend(self.warnings.iter().cloned());
         estimate.warnings.extend(asked.warnings.iter().cloned());
         if let Some(life) = &asked.life {
@@ -206,6 +211,19 @@ impl Opened {
             inferred: &inferred,
             warnings: &self.warnings,
         }))
+    }
+}
+
+/// What a Keras file was compiled with.
+#[cfg(feature = "keras")]
+fn compiled(of: &memfit_keras::Compiled) -> Compiled {
+    Compiled {
+        optimizer: Compiled::optimizer(of.optimizer.as_deref()),
+        weight_decay: of.weight_decay,
+        clip_norm: of.global_clipnorm,
+        ema: of.ema,
+        accumulate: of.accumulate,
+        loss: Compiled::loss(of.loss.as_deref()),
     }
 }
 

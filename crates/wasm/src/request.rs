@@ -116,6 +116,8 @@ struct LayerRequest {
 pub struct Asked {
     /// How the model is trained.
     pub plan: Plan,
+    /// Whether the optimizer and the loss were left open.
+    pub open: [bool; 2],
     /// The sizes that the model leaves open.
     pub binding: Binding,
     /// What a Keras file does not say.
@@ -155,6 +157,12 @@ pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
     };
     let d = Plan::default();
     let framework = request.framework.map_or(usual.framework, Into::into);
+    // What a file says of its optimizer goes with that one.
+    let compiled = usual.compiled;
+    let loss = request.loss.map_or(d.loss, Into::into);
+    let open = [request.optimizer.is_none(), loss == Loss::Auto];
+    let of_file = |is_so: bool| open[0] && is_so;
+    let accumulate = if of_file(true) { compiled.accumulate.max(1) } else { d.accumulate };
     let eager = request.run_eagerly.unwrap_or_default();
     let (tensor, pipeline) = (request.tensor_parallel.unwrap_or(1), request.pipeline_stages.unwrap_or(1));
     let sharding = request.parallel.map_or(Sharding::Ddp, Into::into);
@@ -164,16 +172,16 @@ pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
         framework,
         precision: request.precision.map_or(d.precision, Into::into),
         mode: request.mode.map_or(d.mode, Into::into),
-        optimizer: request.optimizer.unwrap_or(d.optimizer),
+        optimizer: request.optimizer.unwrap_or_else(|| usual.optimizer().to_owned()),
         optimizer_impl: d.optimizer_impl,
-        weight_decay: request.weight_decay.unwrap_or(d.weight_decay),
-        clip_norm: request.global_clipnorm.unwrap_or(d.clip_norm),
-        accumulate: request.accumulate.unwrap_or(d.accumulate),
+        weight_decay: request.weight_decay.unwrap_or(of_file(compiled.weight_decay)),
+        clip_norm: request.global_clipnorm.unwrap_or(of_file(compiled.clip_norm)),
+        accumulate: request.accumulate.unwrap_or(accumulate),
         checkpoint: request.checkpoint.map_or(d.checkpoint, Into::into),
         freeze: request.freeze.unwrap_or(d.freeze),
         keep_gradients: request.keep_gradients.unwrap_or(d.keep_gradients),
-        loss: request.loss.map_or(d.loss, Into::into),
-        ema: request.ema.unwrap_or(d.ema),
+        loss: compiled.loss.filter(|_| open[1]).unwrap_or(loss),
+        ema: request.ema.unwrap_or(of_file(compiled.ema)),
         master_weights: request.master_weights.unwrap_or(d.master_weights),
         parallel,
         allocator: request.allocator.map(Into::into).unwrap_or_default(),
@@ -212,7 +220,7 @@ pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
     };
     let life = (!life.is_step_alone()).then_some(life);
     let warnings = plan.settle(request.optimizer_impl.map(Into::into));
-    Ok(Asked { plan, binding, options, card, life, warnings })
+    Ok(Asked { plan, open, binding, options, card, life, warnings })
 }
 
 fn card(name: &str) -> Result<Card, Vec<Problem>> {

@@ -1,4 +1,4 @@
-//! The architecture in an HDF5 file: the attribute `model_config` of its root, which Keras 2 and 3 write as JSON.
+//! The architecture in an HDF5 file: the attribute `model_config` of its root, which Keras 2 and 3 write as JSON, and `training_config`.
 //!
 //! A reader of its own rather than one from the registry. hdf5-reader (0.12) and hdf5-pure (0.47) read such attributes, but own
 //! their source (`'static + Send + Sync`), so that the bytes that a page lends or the stream that a caller opened would have to be
@@ -58,7 +58,8 @@ pub(crate) fn config<R: Read + Seek>(reader: &mut R, start: u64, length: u64) ->
         ));
     };
     let version = text("keras_version").unwrap_or(None);
-    Ok(Text { json, version: version.and_then(|v| String::from_utf8(v).ok()) })
+    let training = text("training_config").unwrap_or(None);
+    Ok(Text { json, version: version.and_then(|v| String::from_utf8(v).ok()), training })
 }
 
 /// Reads the superblock; gives the file with its widths and the address of the root group's header.
