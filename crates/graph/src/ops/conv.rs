@@ -51,6 +51,7 @@ pub(super) fn convolved(
     }
     let axes = x.rank() - 2;
     let (channels, first) = if channels_last { (axes + 1, 1) } else { (1, 2) };
+    let groups = of_samples(cx, groups, w_at);
     if let (Some(c), Some(per_group)) = (x[channels].known(), w[1].known())
         && Some(c) != per_group.checked_mul(groups)
     {
@@ -67,6 +68,18 @@ pub(super) fn convolved(
         };
     }
     Ok(Some(shape))
+}
+
+/// The groups that the kernel runs in. Where a model computes a weight for each sample, it convolves them as groups of one image
+/// (`groups=batch`: StyleGAN2's modulated convolutions, dynamic filters), so that in a file of a fixed batch their number is a
+/// multiple of it and follows a new one.
+fn of_samples(cx: &Infer<'_>, groups: u64, w_at: usize) -> u64 {
+    match cx.batch() {
+        Some((old, new)) if old > 0 && groups.is_multiple_of(old) && !cx.stays(w_at) => {
+            (groups / old).saturating_mul(new)
+        }
+        _ => groups,
+    }
 }
 
 impl Op for Conv {
@@ -138,6 +151,26 @@ mod tests {
             conv([8, 3, 224, 224], [64, 3, 7, 7], attributes).unwrap(),
             Shape::from([8, 64, 112, 112])
         );
+    }
+
+    #[test]
+    fn a_weight_for_each_sample_has_as_many_groups_as_a_new_batch() {
+        let mut g = Graph::default();
+        let float = |g: &mut Graph, name, shape: &[u64], role| {
+            g.add_tensor(name, Type::tensor(DType::Float32, Shape::from(shape)), role)
+        };
+        let x = float(&mut g, "x", &[2, 8, 4, 4], Role::Input);
+        let style = float(&mut g, "style", &[2, 3, 8, 1, 1], Role::Input);
+        g.inputs = vec![x, style];
+        let mut reshaped = |x, to: [i64; 4], name| {
+            let to = g.add_constant(format!("{name}_shape"), crate::Value::vector(DType::Int64, to));
+            g.push("Reshape", Attributes::default(), &[x, to], name).unwrap()
+        };
+        let (image, weight) = (reshaped(x, [1, 16, 4, 4], "image"), reshaped(style, [6, 8, 1, 1], "weight"));
+        let groups = Attributes::from([("group", Attribute::Int(2))]);
+        let y = g.push("Conv", groups, &[image, weight], "y").unwrap();
+        let seven = Binding { batch: Some(7), ..Binding::default() };
+        assert_eq!(infer(&g, &seven).unwrap().shape(y), Some(&Shape::from([1, 21, 4, 4])));
     }
 
     #[test]
