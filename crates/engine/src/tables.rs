@@ -16,7 +16,7 @@
 //!   deviations, centres of a basis (torchvision's `Normalize`, SchNet's `GaussianSmearing`): a buffer.
 //! - Positions added to what overlapping one-dimensional convolutions made: sinusoids, which are stored as a parameter
 //!   without a gradient (transformers, modeling_whisper.py: `self.embed_positions.requires_grad_(False)`). Patches do not
-//!   overlap, and learn theirs.
+//!   overlap, and learn theirs; rows that the model's inputs choose are words, which a convolution's result is added to.
 //! - Rows looked up by position, parts of which multiply what positions rotate: sines beside cosines, which are stored as a
 //!   parameter without a gradient (transformers, modeling_roformer.py: `RoFormerSinusoidalPositionalEmbedding`).
 //! - A table under an exporter's own name whose rows are looked up or joined and then added: a parameter (a position
@@ -188,7 +188,10 @@ impl Walk<'_> {
     fn added(&mut self, t: TensorId, to: TensorId, output: TensorId) {
         let Some((table, looked_up)) = self.table[t.index()] else { return };
         let is_table = |s: &Shape| wide_axes(s) > 1;
-        if self.signal[to.index()] && self.graph.tensors[table].declared.shape().is_some_and(is_table) {
+        if self.signal[to.index()]
+            && !self.fed[t.index()]
+            && self.graph.tensors[table].declared.shape().is_some_and(is_table)
+        {
             return self.change(table, Stored::Parameter, Stored::Frozen);
         }
         let is_logits = self.graph.outputs.contains(&output) && self.unbiased[to.index()];

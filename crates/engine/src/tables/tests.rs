@@ -105,6 +105,22 @@ fn positions_of_a_convolved_signal_are_fixed_unless_its_windows_are_patches() {
 }
 
 #[test]
+fn words_that_a_convolution_is_added_to_are_trained() {
+    let mut g = Graph::default();
+    let ids = g.add_tensor("ids", Type::tensor(DType::Int64, Shape::from([1, 12])), Role::Input);
+    g.inputs = vec![ids];
+    let table = float(&mut g, "words.weight", &[50, 8], Role::Initializer);
+    let rows = g.push("Gather", Attributes::default(), &[table, ids], "rows").unwrap();
+    let turned = Attributes::from([("perm", Attribute::Ints(vec![0, 2, 1]))]);
+    let x = g.push("Transpose", turned, &[rows], "x").unwrap();
+    let weight = float(&mut g, "conv.weight", &[8, 8, 3], Role::Initializer);
+    let pads = Attributes::from([("pads", Attribute::Ints(vec![1, 1]))]);
+    let y = g.push("Conv", pads, &[x, weight], "convolved").unwrap();
+    g.push("Add", Attributes::default(), &[y, x], "y").unwrap();
+    assert_eq!(kind(&g, table), Stored::Parameter);
+}
+
+#[test]
 fn rows_that_rotate_by_position_are_fixed_and_those_of_a_class_are_not() {
     for (index, expected) in [(Role::Initializer, Stored::Frozen), (Role::Input, Stored::Parameter)] {
         let mut g = Graph::default();
