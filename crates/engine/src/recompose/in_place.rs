@@ -4,6 +4,9 @@
 //! nnU-Net, timm); code that calls the function `F.leaky_relu(x)` does not (HiFi-GAN, StyleGAN, GAT), and then backward reads
 //! the input (`leaky_relu_backward(grad, self, slope, false)`, derivatives.yaml). The scope tells the two
 //! apart: a module of its own has nothing else in it, a function runs in the scope of the module that calls it.
+//! A module whose slope is the default's was made without arguments (`nn.LeakyReLU()`, as in variational autoencoders), and writes
+//! over nothing. What passes `inplace` and leaves or gives that slope is nnU-Net and MONAI, behind instance norms, and timm's
+//! norms, which have their activation inside.
 //!
 //! A ReLU costs the same either way, but for one place: after an instance norm, whose result is a view, and what writes over
 //! a view copies gradients in backward. Modules do that there (CycleGAN, StarGAN, RAFT: `nn.ReLU(inplace=True)`).
@@ -50,23 +53,37 @@ pub(super) fn mark(rw: &mut Rewriter<'_>) {
     if chosen.is_empty() || others.iter().all(|id| rw.node(*id).scope.is_empty()) {
         return;
     }
-    let is_function: Vec<bool> = {
+    let keeps_input: Vec<bool> = {
         let scope = |id: &NodeId| &*rw.node(*id).scope;
         let inner = activations.iter().chain(&others).map(scope);
         let shared: HashSet<&str> = others.iter().map(scope).chain(inner.flat_map(callers)).collect();
-        chosen.iter().map(|id| shared.contains(scope(id))).collect()
+        chosen.iter().map(|id| shared.contains(scope(id)) || is_default(rw, *id)).collect()
     };
-    for (id, is_function) in chosen.into_iter().zip(is_function) {
+    for (id, keeps_input) in chosen.into_iter().zip(keeps_input) {
         let inputs = rw.node(id).inputs.clone();
         match rw.op::<Activation>(id).copied() {
-            Some(mut op) if is_function => {
+            Some(mut op) if keeps_input => {
                 op.out_of_place = true;
                 rw.rewrite(id, Arc::new(op), inputs);
             }
-            None if !is_function => rw.rewrite(id, Arc::new(Relu { in_place: true }), inputs),
+            None if !keeps_input => rw.rewrite(id, Arc::new(Relu { in_place: true }), inputs),
             _ => {}
         }
     }
+}
+
+/// Whether this is `nn.LeakyReLU()`: the slope is the default's, and the input is neither an instance norm's result nor that of the
+/// module around it.
+fn is_default(rw: &Rewriter<'_>, id: NodeId) -> bool {
+    const SLOPE: f64 = 0.01;
+    let slope = rw.op::<Activation>(id).map(|op| op.alpha.unwrap_or(SLOPE));
+    let producer = rw.input(id, 0).and_then(|x| rw.producer(x));
+    let writes_over = producer.is_some_and(|producer| {
+        let outer = &*rw.node(producer).scope;
+        rw.is(producer, "InstanceNormalization")
+            || (!outer.is_empty() && callers(&rw.node(id).scope).any(|module| module == outer))
+    });
+    slope.is_some_and(|slope| (slope - SLOPE).abs() < 1e-6) && !writes_over
 }
 
 /// The modules around one, the innermost first.
@@ -79,6 +96,7 @@ fn callers(scope: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
     use crate::recompose::testing::Sketch;
+    use memfit_graph::Attribute;
 
     #[test]
     fn a_function_runs_where_other_things_run_and_a_module_by_itself() {
@@ -92,7 +110,7 @@ mod tests {
             let mut s = Sketch::default();
             let x = s.input("x", &[2, 8]);
             let y = s.push("Tanh", &[x]);
-            let y = s.push("LeakyRelu", &[y]);
+            let y = s.push_with("LeakyRelu", [("alpha", Attribute::Float(0.2))].into(), &[y]);
             let y = s.push("Tanh", &[y]);
             for (node, scope) in s.graph.nodes.iter_mut().zip(scopes) {
                 node.scope = scope.into();
@@ -100,6 +118,30 @@ mod tests {
             assert_eq!(s.recompose(y), ["Tanh", "LeakyRelu", "Tanh"]);
             let op: &Activation = s.graph.nodes[1].op.downcast().unwrap();
             assert_eq!(op.out_of_place, expected, "{scopes:?}");
+        }
+    }
+
+    #[test]
+    fn a_module_made_without_arguments_writes_over_nothing() {
+        let cases = [
+            ("BatchNormalization", "block.act", 0.01, true),
+            ("BatchNormalization", "block.act", 0.1, false),
+            ("BatchNormalization", "block.norm.act", 0.01, false),
+            ("InstanceNormalization", "block.act", 0.01, false),
+        ];
+        for (norm, scope, slope, expected) in cases {
+            let mut s = Sketch::default();
+            let (x, w) = (s.input("x", &[2, 8, 4, 4]), s.weight("w", &[8]));
+            let weights = if norm == "BatchNormalization" { &[x, w, w, w, w][..] } else { &[x, w, w] };
+            let y = s.push(norm, weights);
+            let y = s.push_with("LeakyRelu", [("alpha", Attribute::Float(slope))].into(), &[y]);
+            let y = s.push("Tanh", &[y]);
+            for (node, scope) in s.graph.nodes.iter_mut().zip(["block.norm", scope, "out"]) {
+                node.scope = scope.into();
+            }
+            assert_eq!(s.recompose(y).len(), 3);
+            let op: &Activation = s.graph.nodes[1].op.downcast().unwrap();
+            assert_eq!(op.out_of_place, expected, "{norm} {scope} {slope}");
         }
     }
 
