@@ -6,12 +6,13 @@
 //! Which `forward` that is follows from the module paths of the nodes that read it; where a file has none, only uses count.
 //! So has one that waits while another module is called (`low = self.low(x); high = self.high(y); return low + high`), unless
 //! arithmetic takes over the name of what arithmetic made (`out = out + branch(x)`, `scores = scores * scale; scores = scores + bias(x)`).
-//! A loop that calls one module again and again binds the name of its result anew each time.
+//! A loop that calls one module again and again binds the name of its result anew each time, and so it does with the names of what
+//! it reckons from that (the states of `for x in inputs: h, c = cell(x, h, c)`, written out in Python).
 
 use super::keras;
 use crate::structure::Name;
 use memfit_graph::order::sorted_by_key;
-use memfit_graph::{Graph, NodeId, Role, TensorId};
+use memfit_graph::{Graph, Node, NodeId, Role, TensorId};
 
 /// The names of a model's code, in the order in which they go.
 ///
@@ -26,6 +27,7 @@ pub(crate) fn names(graph: &Graph) -> Vec<Name> {
         return names;
     }
     let (producers, consumers) = (graph.producers(), graph.consumers());
+    let turns = turns(graph, &consumers);
     for (id, readers) in (0..).map(TensorId).zip(&consumers) {
         let (Some(producer), Some(last)) = (producers[id.index()], readers.last().copied()) else { continue };
         let scope = |n: NodeId| &*graph.nodes[n.index()].scope;
@@ -60,7 +62,10 @@ pub(crate) fn names(graph: &Graph) -> Vec<Name> {
         if !distinct && !waits && (held_by.is_empty() || held_by == scope(last)) {
             continue;
         }
-        let again = runs_again(graph, &consumers, producer).map_or(graph.nodes.len(), NodeId::index);
+        // What is read after that has another name.
+        let in_turn = || turns[producer.index()].filter(|again| *again >= last);
+        let again = runs_again(graph, &consumers, producer).or_else(in_turn);
+        let again = again.map_or(graph.nodes.len(), NodeId::index);
         let end = (last.index()..graph.nodes.len().min(again.saturating_add(1)))
             .take_while(|i| is_within(&graph.nodes[*i].scope, held_by))
             .last();
@@ -97,6 +102,31 @@ fn runs_again(graph: &Graph, consumers: &[Vec<NodeId>], id: NodeId) -> Option<No
     let weights = node.inputs.iter().flatten().filter(|t| graph.tensor(**t).role == Role::Initializer);
     let others = weights.flat_map(|t| &consumers[t.index()]).copied();
     others.filter(|n| *n > id && graph.nodes[n.index()].op.name() == node.op.name()).min()
+}
+
+/// For each node without a weight the one that runs the same code in the next turn of a loop: as far behind the next run of the layer
+/// that ran last before it.
+fn turns(graph: &Graph, consumers: &[Vec<NodeId>]) -> Vec<Option<NodeId>> {
+    let is_matrix = |t: &TensorId| {
+        let tensor = graph.tensor(*t);
+        tensor.role == Role::Initializer && tensor.declared.shape().is_some_and(|s| s.rank() > 1)
+    };
+    let mut layer = None;
+    let next = |(i, node): (usize, &Node)| {
+        if node.inputs.iter().flatten().any(is_matrix) {
+            let id = NodeId(u32::try_from(i).ok()?);
+            layer = runs_again(graph, consumers, id).map(|next| (i, next.index()));
+            return None;
+        }
+        let (before, next) = layer?;
+        let again = next.checked_add(i - before)?;
+        let other = graph.nodes.get(again)?;
+        let is_same = node.op.name() == other.op.name()
+            && node.scope == other.scope
+            && node.inputs.len() == other.inputs.len();
+        is_same.then(|| u32::try_from(again).ok().map(NodeId))?
+    };
+    graph.nodes.iter().enumerate().map(next).collect()
 }
 
 /// The longest module path that both lie in.
@@ -139,7 +169,7 @@ fn is_within(scope: &str, module: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_graph::{Attributes, Type};
+    use memfit_graph::{Attributes, DType, Shape, Type};
 
     #[test]
     fn paths() {
@@ -148,6 +178,34 @@ mod tests {
         assert_eq!(called("a", "a.b.c"), "a.b");
         assert_eq!(called("", "a.b"), "a");
         assert!(is_within("a.b", "a") && !is_within("ab", "a"));
+    }
+
+    #[test]
+    fn a_state_s_name_is_bound_anew_in_the_next_turn_of_a_loop() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::Unknown, Role::Input);
+        let matrix = |g: &mut Graph, name| {
+            g.add_tensor(name, Type::tensor(DType::Float32, Shape::from([8, 8])), Role::Initializer)
+        };
+        let (cell, head) = (matrix(&mut g, "cell.weight"), matrix(&mut g, "head.weight"));
+        let push = |g: &mut Graph, op: &str, inputs: &[TensorId], name: &str, scope: &str| {
+            let out = g.push(op, Attributes::default(), inputs, name).unwrap();
+            g.nodes.last_mut().unwrap().scope = scope.into();
+            out
+        };
+        let mut state = x;
+        let mut states = Vec::new();
+        for turn in 0..3 {
+            let y = push(&mut g, "MatMul", &[state, cell], &format!("y{turn}"), "cell");
+            state = push(&mut g, "Tanh", &[y], &format!("h{turn}"), "");
+            push(&mut g, "MatMul", &[state, head], &format!("o{turn}"), "head");
+            states.push(state);
+        }
+        let names = names(&g);
+        // The head runs last before the states' next layer; each state goes when the next one is there.
+        let until = |t: TensorId| names.iter().find(|name| name.tensor == t).map(|name| name.until);
+        assert_eq!(until(states[0]), Some(4));
+        assert_eq!(until(states[1]), Some(7));
     }
 
     #[test]
