@@ -30,6 +30,11 @@ fn write_out(graph: &mut Graph, binding: &Binding) -> (Result<Inferred, Vec<Prob
 fn of_file(source: &Graph) -> (Graph, Result<Inferred, Vec<Problem>>) {
     let mut graph = source.clone();
     graph.store_generated_weights();
+    if graph.has_bodies()
+        && let Ok(known) = infer(&graph, &Binding::default())
+    {
+        recompose::loops(&mut graph, &known);
+    }
     let (inferred, _) = write_out(&mut graph, &Binding::default());
     (graph, inferred)
 }

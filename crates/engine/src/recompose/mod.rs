@@ -12,6 +12,7 @@ mod bilinear;
 mod contiguous;
 mod deduplicated;
 mod dropout;
+mod embedding_bag;
 mod fake_quantize;
 mod full_like;
 mod gated;
@@ -98,7 +99,10 @@ struct Pass {
     run: fn(&mut Rewriter<'_>, memfit_graph::NodeId) -> bool,
 }
 
-/// Every pattern, in the order in which one prepares for the next.
+/// Loops that stand for one kernel each. They are put back before loops are written out turn by turn.
+static LOOPS: &[Pass] = &[embedding_bag::PASS];
+
+/// Every other pattern, in the order in which one prepares for the next.
 static PASSES: &[Pass] = &[
     rms_norm::PASS,
     islands::PASS,
@@ -131,13 +135,24 @@ static PASSES: &[Pass] = &[
     deduplicated::PASS,
 ];
 
+/// Puts kernels back that the file has as loops.
+pub(crate) fn loops(graph: &mut Graph, inferred: &Inferred) {
+    let mut rewriter = Rewriter::new(graph, inferred);
+    for pass in LOOPS {
+        rewriter.node_ids().into_iter().for_each(|id| {
+            (pass.run)(&mut rewriter, id);
+        });
+    }
+    rewriter.finish();
+}
+
 /// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.
 pub fn recompose(graph: &mut Graph, inferred: &Inferred, options: &Options) -> Report {
     let mut report = Report::default();
     let mut rewriter = Rewriter::new(graph, inferred);
     rewriter.prune();
     let kept = |pass: &&Pass| options.composed_attention && pass.name == sdpa::PASS.name;
-    for pass in PASSES.iter().filter(|pass| !kept(pass)) {
+    for pass in LOOPS.iter().chain(PASSES).filter(|pass| !kept(pass)) {
         let before = rewriter.living();
         let count = rewriter
             .node_ids()

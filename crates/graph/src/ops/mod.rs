@@ -36,6 +36,7 @@ pub mod dft;
 pub mod dropout;
 pub mod einsum;
 pub mod embed_layer_norm;
+pub mod embedding_bag;
 pub mod expand;
 pub mod extremum;
 pub mod eye_like;
@@ -171,6 +172,7 @@ pub static ALL: &[&[OpSpec]] = &[
     dropout::SPECS,
     einsum::SPECS,
     embed_layer_norm::SPECS,
+    embedding_bag::SPECS,
     expand::SPECS,
     extremum::SPECS,
     eye_like::SPECS,
