@@ -20,6 +20,7 @@ mod gelu;
 mod glu;
 mod group_norm;
 mod in_place;
+mod index_add;
 mod islands;
 mod layer_norm;
 mod linear;
@@ -107,6 +108,7 @@ static PASSES: &[Pass] = &[
     rms_norm::PASS,
     islands::PASS,
     pool_indices::PASS,
+    index_add::PASS,
     aliases::PASS,
     fake_quantize::PASS,
     split::PASS,

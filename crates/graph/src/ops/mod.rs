@@ -58,6 +58,7 @@ pub mod hardmax;
 pub mod identity;
 pub mod if_;
 pub mod image_decoder;
+pub mod index_add;
 pub mod is_inf;
 pub mod layer_norm;
 pub mod linear;
@@ -194,6 +195,7 @@ pub static ALL: &[&[OpSpec]] = &[
     identity::SPECS,
     if_::SPECS,
     image_decoder::SPECS,
+    index_add::SPECS,
     is_inf::SPECS,
     layer_norm::SPECS,
     linear::SPECS,
