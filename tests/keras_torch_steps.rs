@@ -65,3 +65,55 @@ fn a_function_of_ones_own_is_told_as_a_bound() {
         }
     }
 }
+
+/// The peak of a step of one recurrent layer over so many steps.
+fn peak_of(class: &str, config: &Value, time: u64, batch: u64) -> u64 {
+    let layer =
+        |class: &str, config: Value| json!({"module": "keras.layers", "class_name": class, "config": config});
+    let input = json!({"name": "in", "batch_shape": [null, time, 128], "dtype": "float32"});
+    let mut own = json!({"name": "rnn", "units": 128});
+    for (key, value) in config.as_object().unwrap() {
+        own[key] = value.clone();
+    }
+    let masking =
+        own.as_object_mut().unwrap().remove("masking").map(|_| layer("Masking", json!({"name": "mask"})));
+    let layers: Vec<Value> =
+        [layer("InputLayer", input)].into_iter().chain(masking).chain([layer(class, own)]).collect();
+    let model =
+        json!({"module": "keras", "class_name": "Sequential", "config": {"name": "m", "layers": layers}});
+    let imported =
+        memfit_keras::import(model.to_string().as_bytes(), &memfit_keras::Options::default()).unwrap();
+    let model = Model::new(imported.graph, "m", "keras", 0);
+    let binding = Binding { batch: Some(batch), ..Binding::default() };
+    // Without workspaces, which are as large for any length.
+    let plan = Plan { framework: Framework::Pytorch, as_fake_tensors: true, ..Plan::default() };
+    model.estimate(&binding, &plan).unwrap().peak.allocated.0
+}
+
+#[test]
+fn sequences_of_neighbouring_lengths_hold_as_much_a_step() {
+    // Of 128 features, and masks of 512 samples: what is smaller than a block of the allocator takes one all the same.
+    let relu = json!({"activation": "relu"});
+    for (class, config, batch) in [
+        ("SimpleRNN", json!({}), 32),
+        ("SimpleRNN", json!({"return_sequences": true, "dropout": 0.1}), 1),
+        ("SimpleRNN", json!({"masking": true, "go_backwards": true}), 512),
+        ("LSTM", json!({"recurrent_dropout": 0.2, "return_sequences": true, "unroll": true}), 4),
+        ("LSTM", relu.clone(), 4),
+        ("GRU", json!({"activation": "relu", "return_sequences": true}), 4),
+    ] {
+        // Written out, with a step for each; then folded, of prime and of even lengths.
+        let peak = |time: u64| peak_of(class, &config, time, batch);
+        let begun = peak(256);
+        let each = |time: u64| (peak(time) - begun) as f64 / (time - 256) as f64;
+        let written = each(512);
+        for time in [513, 1021, 1022, 2003, 2004, 100_003] {
+            let folded = each(time);
+            assert!(
+                (folded / written - 1.0).abs() < 0.02,
+                "{class} {config} {batch}: {time} {folded} beside {written}"
+            );
+        }
+        assert!(peak_of(class, &config, 1_000_000_007, 1) > 1_000_000_007, "{class}");
+    }
+}

@@ -11,8 +11,42 @@ use crate::layers::rnn::RnnOptions;
 use memfit_graph::ops::Traced;
 use memfit_graph::{Call, DType, Grad, OutDtype, Place, View};
 
-/// Of more steps than these, several are taken for one of as many more samples: they keep as much. What is alive for a moment is another.
+/// Of more steps than these, several are taken for one of as many more samples: they keep as much, but for
+/// what is smaller than a block of the allocator. What is alive for a moment is another.
 const WRITTEN: u64 = 512;
+
+/// A sequence as it is written out: steps that each stand for as many of its own, and a last one for the rest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Folded {
+    batch: u64,
+    /// How many are written.
+    steps: u64,
+    /// How many of the sequence's own each stands for.
+    times: u64,
+    /// And the last.
+    rest: u64,
+}
+
+impl Folded {
+    fn of(batch: u64, time: u64) -> Folded {
+        let times = time.div_ceil(WRITTEN).max(1);
+        let steps = time.div_ceil(times);
+        let rest = time.saturating_sub(steps.saturating_sub(1).saturating_mul(times));
+        Folded { batch, steps, times, rest }
+    }
+
+    /// The samples of the step at this place.
+    fn samples(self, at: u64) -> u64 {
+        self.batch.saturating_mul(if at + 1 < self.steps { self.times } else { self.rest })
+    }
+
+    /// The step at this place as a view of `[time, batch, …]`: the axis that goes, where it begins, its dims. What lies in order stays so.
+    fn view(self, of: &[u64], at: u64) -> (usize, u64, Vec<u64>) {
+        let axis = usize::from(self.times > 1 && self.batch == 1);
+        let shape = [&[self.samples(at)], of.get(2..).unwrap_or_default()].concat();
+        (axis, at.saturating_mul(self.times), shape)
+    }
+}
 
 /// One step: from its input and the states to its output and the new states.
 pub(crate) type OneStep<'s, 'r, 'l> = dyn Fn(&mut Torch<'r, 'l>, Traced, &[Traced]) -> Vec<Traced> + 's;
@@ -27,10 +61,9 @@ impl<'r, 'l> Torch<'r, 'l> {
         options: &RnnOptions,
         step: &OneStep<'_, 'r, 'l>,
     ) -> Option<Vec<Traced>> {
-        let whole = [*x.shape.first()?, *x.shape.get(1)?];
-        let [batch, time] = self.folded(whole)?;
-        let x = &x.reshape(self.l, &[&[batch, time], &x.shape[2..]].concat());
-        states = self.repeated(states, batch);
+        let [batch, time] = [*x.shape.first()?, *x.shape.get(1)?];
+        let folded = self.folded(batch, time);
+        states = self.resized(states, folded.samples(0));
         let turned = x.transpose(self.l, 0, 1);
         let mut held = vec![x.clone()];
         let mask =
@@ -38,7 +71,7 @@ impl<'r, 'l> Torch<'r, 'l> {
         let from = self.l.written();
         let mut sources = [Some(turned.clone()), mask];
         if !options.unroll {
-            let first = self.row(&turned, 0);
+            let first = self.step_of(folded, &turned, 0);
             let made = step(self, first, &states);
             held.extend(made);
             let kept = self.l.unrecorded(from);
@@ -49,15 +82,18 @@ impl<'r, 'l> Torch<'r, 'l> {
         }
         held.extend(sources.iter().flatten().cloned());
         let [mut inputs, mut masks] =
-            sources.map(|source| source.map(|source| self.unbind(&source)).unwrap_or_default());
+            sources.map(|source| source.map(|source| self.all_steps(folded, &source)).unwrap_or_default());
         if options.unroll && options.go_backwards {
             inputs.reverse();
             masks.reverse();
         }
         let mut outputs: Vec<Traced> = Vec::new();
         for (turn, x) in inputs.into_iter().enumerate() {
+            let samples = x.shape.first().copied().unwrap_or(batch);
+            states = self.resized(states, samples);
             let made = step(self, x, &states);
             let before = outputs.last().filter(|_| !options.zero_output_for_mask).cloned();
+            let before = before.map(|before| self.of_samples(before, samples));
             let made = match masks.get(turn) {
                 Some(mask) => self.masked(mask, &made, before, &states, options.unroll)?,
                 None => made,
@@ -69,9 +105,11 @@ impl<'r, 'l> Torch<'r, 'l> {
             outputs.push(output.clone());
             states = new.to_vec();
         }
-        let last = outputs.last()?.clone();
-        let count = if options.return_sequences { [whole[1], whole[0]] } else { [1, batch] };
-        let stacked = self.cat(&outputs, &[&count, &last.shape[1..]].concat());
+        let last = outputs.pop()?;
+        let last = if options.return_sequences { last } else { self.of_samples(last, batch) };
+        outputs.push(last.clone());
+        let count = if options.return_sequences { [time, batch] } else { [1, batch] };
+        let stacked = self.cat(&outputs, &[&count, last.shape.get(1..).unwrap_or_default()].concat());
         let y = match (options.return_sequences, options.unroll) {
             (true, _) => stacked.transpose(self.l, 0, 1),
             (false, true) => {
@@ -80,34 +118,42 @@ impl<'r, 'l> Torch<'r, 'l> {
             }
             (false, false) => self.row(&stacked, 0),
         };
-        let [y, states @ ..] = &self.cut([&[y][..], &states].concat(), whole[0])[..] else { return None };
-        let y = self.holding(y, &held.iter().collect::<Vec<_>>());
-        Some([&[y][..], states].concat())
+        let y = self.of_samples(y, batch);
+        let states = self.resized(states, batch);
+        let y = self.holding(&y, &held.iter().collect::<Vec<_>>());
+        Some([&[y][..], &states].concat())
     }
 
-    /// Samples and steps as they are written out.
-    fn folded(&mut self, [batch, time]: [u64; 2]) -> Option<[u64; 2]> {
-        let times = (1..=time).find(|times| time % times == 0 && time / times <= WRITTEN)?;
-        if times > 1 {
+    /// How a sequence is written out.
+    fn folded(&mut self, batch: u64, time: u64) -> Folded {
+        let folded = Folded::of(batch, time);
+        if folded.times > 1 {
             self.l.is_bound();
         }
-        Some([batch.saturating_mul(times), time / times])
+        folded
     }
 
-    /// States of so many more samples.
-    fn repeated(&mut self, states: Vec<Traced>, batch: u64) -> Vec<Traced> {
-        let mut more = |state: Traced| {
-            let own = state.shape.first().copied().unwrap_or(1).max(1);
-            let shape = [&[batch], state.shape.get(1..).unwrap_or_default()].concat();
-            if own == batch { state } else { self.cat(&vec![state; (batch / own) as usize], &shape) }
-        };
-        states.into_iter().map(&mut more).collect()
+    /// States of so many samples.
+    fn resized(&mut self, states: Vec<Traced>, samples: u64) -> Vec<Traced> {
+        states.into_iter().map(|state| self.of_samples(state, samples)).collect()
     }
 
-    /// Those of the first so many samples.
-    fn cut(&mut self, values: Vec<Traced>, batch: u64) -> Vec<Traced> {
-        let whole = |x: &Traced| x.shape.first() == Some(&batch);
-        values.into_iter().map(|x| if whole(&x) { x } else { x.narrow(self.l, 0, 0, batch) }).collect()
+    /// As many samples as a step has: a view, also of fewer, so that a sequence keeps no more than the states that it begins with.
+    fn of_samples(&mut self, x: Traced, samples: u64) -> Traced {
+        if x.shape.first() == Some(&samples) { x } else { x.narrow(self.l, 0, 0, samples) }
+    }
+
+    /// A step as it is written, of `[time, batch, …]`.
+    fn step_of(&mut self, folded: Folded, x: &Traced, at: u64) -> Traced {
+        let (axis, start, shape) = folded.view(&x.shape, at);
+        self.select(x, axis, start, &shape)
+    }
+
+    /// All of them, as views whose gradients become one tensor.
+    fn all_steps(&mut self, folded: Folded, x: &Traced) -> Vec<Traced> {
+        let (axis, ..) = folded.view(&x.shape, 0);
+        let of = (0..folded.steps).map(|at| folded.view(&x.shape, at));
+        self.views("unbind", x, axis, of.map(|(_, start, shape)| (start, shape)).collect())
     }
 
     /// What a step made where its position counts, and what was there before where it does not.
@@ -143,9 +189,8 @@ impl<'r, 'l> Torch<'r, 'l> {
         states: &[Traced],
         options: &RnnOptions,
     ) -> Option<Vec<Traced>> {
-        let whole = [*x.shape.first()?, *x.shape.get(1)?];
-        let [batch, time] = self.folded(whole)?;
-        let x = &x.reshape(self.l, &[&[batch, time], &x.shape[2..]].concat());
+        let [batch, time] = [*x.shape.first()?, *x.shape.get(1)?];
+        let folded = self.folded(batch, time);
         let turned = x.transpose(self.l, 0, 1);
         let [kernel, recurrent] = [0, 1].map(|k| self.weight(k));
         let bias = cell.use_bias.then(|| self.weight(2));
@@ -156,11 +201,12 @@ impl<'r, 'l> Torch<'r, 'l> {
         if let Some(bias) = at(0) {
             projected = self.add(&projected, bias);
         }
-        let mut states = self.repeated(states.to_vec(), batch);
+        let mut states = states.to_vec();
         let mut outputs: Vec<Traced> = Vec::new();
-        for turn in 0..time {
+        for turn in 0..folded.steps {
+            states = self.resized(states, folded.samples(turn));
             if cell.gates == Gates::Lstm {
-                let x = self.row(&projected, turn);
+                let x = self.step_of(folded, &projected, turn);
                 let product = self.matmul(states.first()?, &recurrent);
                 let z = self.add(&x, &product);
                 let gates = self.parts(&z, 1, 4);
@@ -170,26 +216,30 @@ impl<'r, 'l> Torch<'r, 'l> {
                 if let Some(bias) = at(1) {
                     product = self.add(&product, bias);
                 }
-                let x = self.row(&projected, turn);
+                let x = self.step_of(folded, &projected, turn);
                 let [x, h] = [x, product].map(|gates| self.parts(&gates, 1, 3));
                 states = vec![self.gru_state(cell, &x, &h, states.first()?)?];
             }
             outputs.push(states.first()?.clone());
         }
         let last = outputs.last()?.clone();
-        let stacked = self.cat(&outputs, &[&[whole[1], whole[0]], &last.shape[1..]].concat());
+        let stacked = self.cat(&outputs, &[&[time, batch], last.shape.get(1..).unwrap_or_default()].concat());
         let y = if options.return_sequences { stacked.transpose(self.l, 0, 1) } else { last };
         let held: Vec<&Traced> = [x, &turned, &projected, &stacked].into_iter().chain(&outputs).collect();
-        let [y, states @ ..] = &self.cut([&[y][..], &states].concat(), whole[0])[..] else { return None };
-        let y = self.holding(y, &held);
-        Some([&[y][..], states].concat())
+        let y = if options.return_sequences { y } else { self.of_samples(y, batch) };
+        let states = self.resized(states, batch);
+        let y = self.holding(&y, &held);
+        Some([&[y][..], &states].concat())
     }
 
     /// Row `at` of a tensor: a view, whose gradient has the whole one's shape.
     pub(crate) fn row(&mut self, x: &Traced, at: u64) -> Traced {
-        let shape = x.shape.get(1..).unwrap_or_default();
+        self.select(x, 0, at, x.shape.get(1..).unwrap_or_default())
+    }
+
+    fn select(&mut self, x: &Traced, axis: usize, start: u64, shape: &[u64]) -> Traced {
         let call = Call::new("select").input(x.operand, Grad::Unview);
-        let view = View::Slice { axis: 0, start: at, step: 1 };
+        let view = View::Slice { axis, start, step: 1 };
         Traced::of(self.l, call.output(shape, OutDtype::Like(0), Place::View(0, view)), shape, &[x])
     }
 
@@ -248,5 +298,31 @@ impl<'r, 'l> Torch<'r, 'l> {
         let call = Call::new("add_").input(y.operand, Grad::Pass).input(more.operand, Grad::Pass);
         let call = call.output(&y.shape, OutDtype::Like(0), Place::InPlace(0));
         Traced::of(self.l, call, &y.shape, &[y, more])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_steps_of_a_sequence_are_in_those_that_are_written() {
+        for time in [0, 1, 511, 512, 513, 1021, 1024, 1025, 2003, 9973, 1_000_000_007, u64::MAX] {
+            let folded = Folded::of(1, time);
+            assert!(folded.steps <= WRITTEN && folded.rest <= folded.times, "{folded:?}");
+            let all = u128::from(folded.steps.saturating_sub(1)) * u128::from(folded.times);
+            assert_eq!(all + u128::from(folded.rest), u128::from(time), "{folded:?}");
+            assert!(time < WRITTEN || folded.steps > WRITTEN / 2, "{folded:?}");
+        }
+        assert_eq!(Folded::of(4, 512), Folded { batch: 4, steps: 512, times: 1, rest: 1 });
+        let prime = Folded::of(4, 1021);
+        assert_eq!([0, 509, 510].map(|at| prime.samples(at)), [8, 8, 4]);
+    }
+
+    #[test]
+    fn steps_of_one_sample_lie_in_order() {
+        assert_eq!(Folded::of(1, 1021).view(&[1021, 1, 8], 1), (1, 2, vec![2, 8]));
+        assert_eq!(Folded::of(3, 1021).view(&[1021, 3, 8], 1), (0, 2, vec![6, 8]));
+        assert_eq!(Folded::of(1, 9).view(&[9, 1, 8], 1), (0, 1, vec![1, 8]));
     }
 }
