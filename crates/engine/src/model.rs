@@ -11,6 +11,7 @@ use crate::parameters::Stored;
 use crate::prepared::{Prepared, options, prepare, prepare_for};
 use crate::{
     Estimate, Framework, LayerRow, ModelSummary, Plan, Precision, Structure, placement, recompose, replay,
+    sizes,
 };
 use memfit_graph::{Binding, Bytes, Graph, Inferred, Problem, infer};
 use std::borrow::Cow;
@@ -298,7 +299,8 @@ impl Model {
         let prepared = self.prepared_for(binding, plan);
         let Prepared { graph, structure, .. } = &*prepared;
         let inferred = infer(graph, binding)?;
-        let step = pytorch::run(graph, structure, &inferred, plan)?;
+        let sizes = sizes::of(graph, &inferred)?;
+        let step = pytorch::run(graph, structure, &inferred, sizes, plan);
         let mut groups: std::collections::BTreeMap<Vec<&'static str>, (Bytes, u64)> = Default::default();
         for saved in &step.saved {
             let mut holders = saved.holders.to_vec();
@@ -324,10 +326,12 @@ fn run(
     if let Some(problem) = plan.refusal() {
         return Err(vec![problem]);
     }
+    // No framework adds up sizes that leave 64 bits.
+    let sizes = sizes::of(graph, inferred)?;
     let mut step = match plan.framework {
-        Framework::Pytorch => pytorch::run(graph, structure, inferred, plan),
+        Framework::Pytorch => Ok(pytorch::run(graph, structure, inferred, sizes, plan)),
         #[cfg(feature = "tensorflow")]
-        Framework::Tensorflow => tensorflow::run(graph, structure, inferred, plan),
+        Framework::Tensorflow => Ok(tensorflow::run(graph, structure, inferred, sizes, plan)),
         #[cfg(feature = "burn")]
         Framework::Burn => burn::run(graph, inferred, plan),
         #[cfg(not(all(feature = "burn", feature = "tensorflow")))]

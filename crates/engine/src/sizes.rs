@@ -3,7 +3,7 @@
 use memfit_graph::{Bytes, DType, Graph, Inferred, Node, Problem, TensorId, Type, times};
 
 /// A tensor larger than this (1 PiB) is refused: sums over a step of such tensors stay far below 2^64, and no machine holds one.
-const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
+pub(crate) const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
 
 /// The dims of a graph's tensors.
 pub(crate) struct Sizes {
@@ -90,6 +90,22 @@ mod tests {
     use crate::devices::Card;
     use crate::{Framework, Model, Plan, Verdict};
     use memfit_graph::{Attributes, Binding, DType, Graph, Role, Shape, Type};
+
+    #[test]
+    fn no_framework_takes_a_batch_that_no_machine_holds() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([1_u64 << 50, 64])), Role::Input);
+        let w = g.add_tensor("w", Type::tensor(DType::Float32, Shape::from([64, 64])), Role::Initializer);
+        g.inputs = vec![x];
+        let y = g.push("MatMul", Attributes::default(), &[x, w], "y").unwrap();
+        g.outputs = vec![y];
+        let model = Model::new(g, "m", "onnx", 1);
+        for framework in [Framework::Pytorch, Framework::Tensorflow, Framework::Burn] {
+            let plan = Plan { framework, ..Plan::default() };
+            let problems = model.estimate(&Binding::default(), &plan).unwrap_err();
+            assert!(problems[0].message.contains("at most 1 PiB"), "{framework:?} {}", problems[0].message);
+        }
+    }
 
     #[test]
     fn a_result_of_unknown_size_is_named_and_nothing_is_safe() {

@@ -26,11 +26,11 @@ mod workspace;
 
 use crate::optimizers::{Parameter, StepConfig};
 use crate::parameters::Stored;
-use crate::sizes::{self, Sizes};
+use crate::sizes::Sizes;
 use crate::structure::Name;
 use crate::{Mode, Phase, Plan, StorageId, Structure, Timeline};
 use checkpoint::Segment;
-use memfit_graph::{Bytes, Call, DType, Dims, Graph, Inferred, Operand, Problem, TensorId};
+use memfit_graph::{Bytes, Call, DType, Dims, Graph, Inferred, Operand, TensorId};
 use memory::OWN_LAYERS;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -146,16 +146,13 @@ struct Runner<'a> {
 }
 
 /// Runs one training step (or one inference) in its steady state.
-///
-/// # Errors
-/// A problem for each tensor whose size is not known, which is what `--set` and `--input` can give.
 pub(crate) fn run(
     graph: &Graph,
     structure: &Structure,
     inferred: &Inferred,
+    sizes: Sizes,
     plan: &Plan,
-) -> Result<Step, Vec<Problem>> {
-    let sizes = sizes::of(graph, inferred)?;
+) -> Step {
     let training = plan.mode == Mode::Train;
     let mut tape = Tape::new(autocast(structure, plan), training);
     tape.layouts = structure.layouts.clone();
@@ -209,14 +206,14 @@ pub(crate) fn run(
         runner.tape.end_autocast();
         runner.release_outputs();
     }
-    Ok(Step {
+    Step {
         saved,
         layer_ops: runner.layer_ops,
         stored,
         unknown: runner.unknown,
         assumptions: runner.assumptions,
         timeline: runner.tape.memory.into_timeline(),
-    })
+    }
 }
 
 /// What autocast casts to: Keras has a dtype policy in its place, which its layers follow themselves.

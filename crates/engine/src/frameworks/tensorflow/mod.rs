@@ -37,11 +37,11 @@ use self::memory::Play;
 use self::names::Names;
 use self::schedule::Schedule;
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
-use crate::sizes::{self, Sizes};
+use crate::sizes::Sizes;
 use crate::{Category, Mode, Plan, Structure};
 use memfit_graph::kernels::{Effect, Flow, PARALLEL, Place, Source, Stage, Wire};
 use memfit_graph::order::sorted_by_key;
-use memfit_graph::{Graph, Inferred, Problem};
+use memfit_graph::{Graph, Inferred};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -79,16 +79,13 @@ struct Builder<'a> {
 }
 
 /// Runs one training step (or one inference) in its steady state.
-///
-/// # Errors
-/// A problem for each tensor whose size is not known, which is what `--set` and `--input` can give.
 pub(crate) fn run(
     graph: &Graph,
     structure: &Structure,
     inferred: &Inferred,
+    sizes: Sizes,
     plan: &Plan,
-) -> Result<Step, Vec<Problem>> {
-    let sizes = sizes::of(graph, inferred)?;
+) -> Step {
     let mut builder = Builder {
         graph,
         structure,
@@ -117,9 +114,9 @@ pub(crate) fn run(
     builder.forward();
     if plan.xla && builder.flow.uncompiled {
         // `jit_compile="auto"` (keras/src/trainers/trainer.py, `model_supports_jit`)
-        let mut step = run(graph, structure, inferred, &Plan { xla: false, ..plan.clone() })?;
+        let mut step = run(graph, structure, inferred, builder.sizes, &Plan { xla: false, ..plan.clone() });
         step.assumptions.push("Keras compiles no model with LSTM or GRU on cuDNN, lookup tables or random crops, shifts and turns".into());
-        return Ok(step);
+        return step;
     }
     let (mut kept, mut roots) = (Vec::new(), Vec::new());
     let mut gradients = BTreeMap::new();
@@ -187,14 +184,14 @@ pub(crate) fn run(
             played
         }
     };
-    Ok(Step {
+    Step {
         timeline: played.timeline,
         saved: played.saved,
         layer_ops: builder.layer_ops,
         stored: builder.stored,
         unknown: builder.unknown,
         assumptions: builder.assumptions,
-    })
+    }
 }
 
 /// By how much, in thousandths, one number of bytes is above another.
