@@ -16,12 +16,13 @@ impl Program {
 
     /// The index of a layer.
     pub(super) fn layer(&mut self, name: &Arc<str>) -> u32 {
-        // Nodes of a layer stand together, so it is nearly always the last one.
-        let at = self.layers.iter().rposition(|known| known == name).unwrap_or_else(|| {
-            self.layers.push(name.clone());
-            self.layers.len() - 1
-        });
-        u32::try_from(at).unwrap_or(u32::MAX)
+        if let Some(known) = self.index.layers.get(name) {
+            return *known;
+        }
+        let at = u32::try_from(self.layers.len()).unwrap_or(u32::MAX);
+        self.layers.push(name.clone());
+        self.index.layers.insert(name.clone(), at);
+        at
     }
 }
 

@@ -37,7 +37,7 @@ fn mean(l: &mut Calls<'_>, x: Slot) -> Slot {
 fn target(l: &mut Calls<'_>, kind: Kind, shape: Vec<usize>, fill: Fill) -> Slot {
     let slot = l.program.slot(kind, shape);
     let (name, layer) = ("target".into(), l.layer);
-    l.program.sources.push(Source { slot, kind: SourceKind::Target, name, tensor: None, fill, layer });
+    l.program.add_source(Source { slot, kind: SourceKind::Target, name, tensor: None, fill, layer });
     slot
 }
 

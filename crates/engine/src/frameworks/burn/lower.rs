@@ -5,6 +5,7 @@ use super::program::{Fill, Kind, Program, Slot, Source, SourceKind};
 use crate::parameters::Stored;
 use memfit_graph::{DType, Graph, Inferred, Node, NodeId, Num, Role, TensorId, Value};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// What is known of the whole model.
 pub(super) struct Model<'a> {
@@ -115,13 +116,14 @@ impl<'m> Lower<'_, 'm> {
         shape: Vec<usize>,
         values: impl FnOnce() -> Vec<f64>,
     ) -> Slot {
-        if let Some(known) = self.program.sources.iter().find(|source| *source.name == name) {
-            return known.slot;
+        if let Some(known) = self.program.index.tables.get(&*name) {
+            return *known;
         }
         let (slot, layer) = (self.program.slot(kind, shape), self.layer);
         let fill = Fill::Values(values().into());
-        let (kind, name) = (SourceKind::Buffer, name.into());
-        self.program.sources.push(Source { slot, kind, name, tensor: None, fill, layer });
+        let (kind, name): (_, Arc<str>) = (SourceKind::Buffer, name.into());
+        self.program.index.tables.insert(name.clone(), slot);
+        self.program.add_source(Source { slot, kind, name, tensor: None, fill, layer });
         slot
     }
 
@@ -170,7 +172,7 @@ impl Model<'_> {
         };
         let slot = program.slot(kind, shape);
         let name = tensor.name.clone();
-        program.sources.push(Source { slot, kind: stored, name, tensor: Some(id), fill, layer });
+        program.add_source(Source { slot, kind: stored, name, tensor: Some(id), fill, layer });
         self.slots[id.index()] = Some(slot);
         Ok(slot)
     }

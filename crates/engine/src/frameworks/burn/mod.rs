@@ -368,6 +368,27 @@ mod tests {
     }
 
     #[test]
+    fn layers_and_tables_are_found_by_name() {
+        // What is looked for among all before it takes minutes here.
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([4, 4])), Role::Input);
+        g.inputs = vec![x];
+        let mut y = x;
+        for i in 0..20_000 {
+            y = g.push("Trilu", Attributes::default(), &[y], &format!("layer{i}.y")).unwrap();
+        }
+        g.outputs = vec![y];
+        let inferred = infer(&g, &Binding::default()).unwrap();
+        let from = std::time::Instant::now();
+        let program = program(&g, &inferred, &plan("sgd")).unwrap();
+        assert!(from.elapsed().as_secs() < 10, "{:?}", from.elapsed());
+        // All triangles of a size are one.
+        assert_eq!(program.sources.iter().filter(|s| s.name.contains("triangle")).count(), 1);
+        let names: std::collections::BTreeSet<_> = program.layers.iter().collect();
+        assert_eq!(names.len(), program.layers.len());
+    }
+
+    #[test]
     fn all_operators_without_a_rule_are_listed() {
         let mut g = two_layers();
         let out = g.outputs[0];

@@ -26,7 +26,7 @@ pub(super) fn write(program: &mut Program, plan: &Plan) -> Result<(), Refusal> {
         let gradient = program.slot(ty.kind, ty.shape.clone());
         let state = |program: &mut Program, name: &str, fill: Fill| {
             let slot = program.slot(ty.kind, ty.shape.clone());
-            program.sources.push(Source {
+            program.add_source(Source {
                 slot,
                 kind: SourceKind::State(index),
                 name: format!("{} of {}", name, source.name).into(),

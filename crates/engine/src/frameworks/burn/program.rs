@@ -5,6 +5,7 @@
 //! one output; what Burn composes of several (softmax, attention, norms) is written out here in its order.
 
 use memfit_graph::TensorId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Index of a tensor in [`Program::slots`].
@@ -331,6 +332,19 @@ pub struct Program {
     pub layers: Vec<Arc<str>>,
     /// What was assumed.
     pub assumptions: Vec<String>,
+    /// Where to find what was written.
+    pub(super) index: Index,
+}
+
+/// Places in a program by what they are asked for by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Index {
+    /// Of layers by name.
+    pub(super) layers: BTreeMap<Arc<str>, u32>,
+    /// Tensors whose elements are known before the step, by name.
+    pub(super) tables: BTreeMap<Arc<str>, Slot>,
+    /// Of sources.
+    pub(super) sources: BTreeMap<Slot, usize>,
 }
 
 impl Program {
@@ -342,6 +356,17 @@ impl Program {
     /// How many batches go forward and backward in a step.
     pub fn batches(&self) -> u32 {
         self.accumulate.max(1)
+    }
+
+    /// One more tensor that exists before the step.
+    pub(super) fn add_source(&mut self, source: Source) {
+        self.index.sources.insert(source.slot, self.sources.len());
+        self.sources.push(source);
+    }
+
+    /// The source that a tensor is, if it is one.
+    pub(super) fn source(&self, slot: Slot) -> Option<&Source> {
+        self.sources.get(*self.index.sources.get(&slot)?)
     }
 
     /// The trained parameters.

@@ -58,7 +58,7 @@ fn batch_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         return Err("no channel axis".into());
     }
     let stored = |l: &Lower<'_, '_>, slot: Slot| {
-        l.program.sources.iter().any(|s| s.slot == slot && s.kind == SourceKind::Buffer)
+        l.program.source(slot).is_some_and(|s| s.kind == SourceKind::Buffer)
     };
     let own = buffers.filter(|(mean, var)| !(l.model.training && stored(l, *mean) && stored(l, *var)));
     let (mean, var) = if let Some((mean, var)) = own {
