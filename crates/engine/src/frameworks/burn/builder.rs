@@ -1,5 +1,6 @@
 //! Writes a [`Program`] call by call, and knows the shape of everything it makes.
 
+use super::fits::misfit;
 use super::program::{Binary, Compare, Instr, Kind, Prim, Program, Range, Slot, SlotType, Unary};
 use std::sync::Arc;
 
@@ -30,9 +31,29 @@ impl Program {
 pub(super) struct Calls<'a> {
     pub(super) program: &'a mut Program,
     pub(super) layer: u32,
+    /// The first call that Burn would not take.
+    refused: Option<Refusal>,
+}
+
+impl<'a> Calls<'a> {
+    pub(super) fn of(program: &'a mut Program, layer: u32) -> Calls<'a> {
+        Calls { program, layer, refused: None }
+    }
 }
 
 impl Calls<'_> {
+    /// Says that what is written cannot be run, for [`Calls::end`] to give: most calls have nothing to say that their writer could act on.
+    pub(super) fn refuse(&mut self, why: impl Into<Refusal>) {
+        if self.refused.is_none() {
+            self.refused = Some(why.into());
+        }
+    }
+
+    /// Whether all calls can be run.
+    pub(super) fn end(&mut self) -> Result<(), Refusal> {
+        self.refused.take().map_or(Ok(()), Err)
+    }
+
     pub(super) fn shape(&self, slot: Slot) -> Vec<usize> {
         self.program.ty(slot).shape.clone()
     }
@@ -51,6 +72,10 @@ impl Calls<'_> {
         let inputs = self.cast_for(&prim, inputs);
         let read = inputs.iter().map(|slot| self.kind(*slot)).find(|kind| kind.is_float());
         let kind = if kind.is_float() && prim != Prim::Convert { read.unwrap_or(kind) } else { kind };
+        let types: Vec<&SlotType> = inputs.iter().map(|slot| self.program.ty(*slot)).collect();
+        if let Some(why) = misfit(&prim, &types, &shape) {
+            self.refuse(why);
+        }
         let output = self.program.slot(kind, shape);
         self.program.instrs.push(Instr { prim, inputs, output, layer: self.layer });
         output
@@ -133,12 +158,16 @@ impl Calls<'_> {
 
     pub(super) fn permute(&mut self, x: Slot, axes: Vec<usize>) -> Slot {
         let shape = self.shape(x);
-        let shape = axes.iter().map(|a| shape[*a]).collect();
+        let shape = axes.iter().map(|a| shape.get(*a).copied().unwrap_or(1)).collect();
         self.call(Prim::Permute(axes), &[x], self.kind(x), shape)
     }
 
     pub(super) fn swap(&mut self, x: Slot, a: usize, b: usize) -> Slot {
         let mut axes: Vec<usize> = (0..self.rank(x)).collect();
+        if a.max(b) >= axes.len() {
+            self.refuse(format!("there is no axis {}", a.max(b)));
+            return x;
+        }
         axes.swap(a, b);
         self.permute(x, axes)
     }
@@ -164,20 +193,29 @@ impl Calls<'_> {
     pub(super) fn narrow(&mut self, x: Slot, axis: usize, from: usize, to: usize) -> Slot {
         let mut ranges: Vec<Range> =
             self.shape(x).iter().map(|n| Range { start: 0, end: *n, step: 1 }).collect();
-        ranges[axis] = Range { start: from, end: to, step: 1 };
+        match ranges.get_mut(axis) {
+            Some(range) => *range = Range { start: from, end: to, step: 1 },
+            None => self.refuse(format!("there is no axis {axis}")),
+        }
         self.slice(x, ranges)
     }
 
     pub(super) fn cat(&mut self, parts: &[Slot], axis: usize) -> Slot {
-        let mut shape = self.shape(parts[0]);
-        shape[axis] = parts.iter().map(|p| self.shape(*p)[axis]).sum();
-        self.call(Prim::Cat(axis), parts, self.kind(parts[0]), shape)
+        let Some(first) = parts.first().copied() else {
+            self.refuse("nothing to join");
+            return self.program.slot(Kind::FLOAT, vec![0]);
+        };
+        let mut shape = self.shape(first);
+        let size = |part: &Slot| self.program.ty(*part).shape.get(axis).copied().unwrap_or(0);
+        let whole = parts.iter().fold(0, |all: usize, part| all.saturating_add(size(part)));
+        shape.get_mut(axis).into_iter().for_each(|size| *size = whole);
+        self.call(Prim::Cat(axis), parts, self.kind(first), shape)
     }
 
     /// A reduction of one axis that stays with one element.
     pub(super) fn reduce(&mut self, prim: Prim, x: Slot, axis: usize) -> Slot {
         let mut shape = self.shape(x);
-        shape[axis] = 1;
+        shape.get_mut(axis).into_iter().for_each(|size| *size = 1);
         self.call(prim, &[x], self.kind(x), shape)
     }
 

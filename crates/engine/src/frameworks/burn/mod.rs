@@ -5,6 +5,7 @@
 //! holds it. `memfit validate` runs the same list on a device, so that what is run is what is predicted.
 
 mod builder;
+mod fits;
 mod loss;
 mod lower;
 mod ops;
@@ -57,9 +58,12 @@ pub fn program(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Progra
     let mut problems = Vec::new();
     for node in live(&model) {
         let layer = program.layer(node.path());
-        let calls = Calls { program: &mut program, layer };
+        let calls = Calls::of(&mut program, layer);
         let result = match ops::find(node.op.name()) {
-            Some(rule) => rule(&mut Lower { calls, model: &mut model, node }),
+            Some(rule) => {
+                let mut lower = Lower { calls, model: &mut model, node };
+                rule(&mut lower).and_then(|()| lower.calls.end())
+            }
             None => Err("Burn's profile has no rule for this operator".into()),
         };
         if let Err(message) = result {
@@ -117,7 +121,10 @@ fn finish(program: &mut Program, model: &mut Model<'_>, plan: &Plan) -> Result<(
     }
     let name: Arc<str> = "(loss)".into();
     let layer = program.layer(&name);
-    program.loss = Some(loss::write(&mut Calls { program, layer }, loss, first)?);
+    let mut calls = Calls::of(program, layer);
+    let loss = loss::write(&mut calls, loss, first)?;
+    calls.end()?;
+    program.loss = Some(loss);
     Ok(())
 }
 

@@ -45,7 +45,7 @@ pub(super) fn write(program: &mut Program, plan: &Plan) -> Result<(), Refusal> {
                 states.push(state(program, "moment 2", Fill::Uniform(1e-6, 1e-5)));
             }
         }
-        let calls = &mut Calls { program, layer: source.layer };
+        let calls = &mut Calls::of(program, source.layer);
         let (new, states_new) = step(calls, plan, source.slot, gradient, &states)?;
         let instrs = std::mem::take(&mut calls.program.instrs);
         let replaced = [(source.slot, new)].into_iter().chain(states.into_iter().zip(states_new)).collect();

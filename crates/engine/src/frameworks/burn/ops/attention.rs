@@ -62,7 +62,10 @@ fn onnx_attention(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         let x = l.input(i)?;
         let shape = l.shape(x);
         let &[batch, length, size] = &shape[..] else { return Ok(x) };
-        let heads = heads.and_then(|n| usize::try_from(n).ok()).ok_or("heads that are not counted")?;
+        let heads = heads
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|n| *n > 0)
+            .ok_or("heads that are not counted")?;
         let apart = l.reshape(x, vec![batch, length, heads, size / heads]);
         Ok::<Slot, Refusal>(l.swap(apart, 1, 2))
     };
@@ -72,7 +75,7 @@ fn onnx_attention(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let (mut k, mut v) = (heads(l, 1, kv_heads)?, heads(l, 2, kv_heads)?);
     let mut before = 0;
     if let (Some(old_k), Some(old_v)) = (l.optional(4)?, l.optional(5)?) {
-        before = l.shape(old_k)[2] as i64;
+        before = l.shape(old_k).get(2).copied().ok_or("a cache of another rank")? as i64;
         (k, v) = (l.cat(&[old_k, k], 2), l.cat(&[old_v, v], 2));
     }
     let mask = l.optional(3)?;

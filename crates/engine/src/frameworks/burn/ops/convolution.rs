@@ -24,7 +24,13 @@ pub(super) fn window(
     output: &[usize],
 ) -> Result<(Window, Vec<(usize, usize)>), Refusal> {
     let axes = kernel.len();
+    if [input, output].iter().any(|sizes| sizes.len() != axes) {
+        return Err("a window of another rank".into());
+    }
     let stride = (0..axes).map(|i| size(window.stride(i))).collect::<Result<Vec<_>, _>>()?;
+    if stride.contains(&0) {
+        return Err("a window that does not move".into());
+    }
     let dilation = (0..axes).map(|i| size(window.dilation(i))).collect::<Result<Vec<_>, _>>()?;
     let mut pads = Vec::new();
     for i in 0..axes {
@@ -92,7 +98,7 @@ fn convolution(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let op = l.node.op.downcast::<Conv>().cloned().ok_or("an unknown form")?;
     let (mut x, weight) = (l.input(0)?, l.input(1)?);
     let (shape, kernel, output) = (l.shape(x), l.shape(weight), l.output_shape(0)?);
-    if !(3..=5).contains(&shape.len()) || kernel.len() != shape.len() {
+    if !(3..=5).contains(&shape.len()) || kernel.len() != shape.len() || output.len() != shape.len() {
         return Err(format!("{} spatial axes", shape.len().saturating_sub(2)));
     }
     let (mut window, mut pads) = window(&op.window, &kernel[2..], &shape[2..], &output[2..])?;
@@ -110,7 +116,7 @@ fn transposed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let op = l.node.op.downcast::<ConvTranspose>().cloned().ok_or("an unknown form")?;
     let (x, weight) = (l.input(0)?, l.input(1)?);
     let (shape, kernel, output) = (l.shape(x), l.shape(weight), l.output_shape(0)?);
-    if !(3..=5).contains(&shape.len()) || kernel.len() != shape.len() {
+    if !(3..=5).contains(&shape.len()) || kernel.len() != shape.len() || output.len() != shape.len() {
         return Err(format!("{} spatial axes", shape.len().saturating_sub(2)));
     }
     let (window, mut pads) = window(&op.window, &kernel[2..], &shape[2..], &output[2..])?;

@@ -104,7 +104,7 @@ pub(super) fn pieces(l: &mut Lower<'_, '_>, x: Slot, batch: usize) -> Result<Pie
     let (Some(&width), last) = (by.last(), by.len().saturating_sub(1)) else {
         return Err("indices without an axis".into());
     };
-    if batch + width > shape.len() || width == 0 || l.kind(indices) != Kind::Int {
+    if batch.saturating_add(width) > shape.len() || width == 0 || l.kind(indices) != Kind::Int {
         return Err("tuples of another length".into());
     }
     let (samples, picked, rest) = (&shape[..batch], &shape[batch..batch + width], &shape[batch + width..]);
@@ -209,10 +209,10 @@ fn split(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     for j in 0..l.node.outputs.len() {
         let size = l.output_shape(j)?.get(axis).copied().ok_or("a part without that axis")?;
         if l.wants(j) {
-            let part = l.narrow(x, axis, from, from + size);
+            let part = l.narrow(x, axis, from, from.saturating_add(size));
             l.set(j, part);
         }
-        from += size;
+        from = from.saturating_add(size);
     }
     Ok(())
 }

@@ -50,6 +50,9 @@ fn concat(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let first = *parts.first().ok_or("nothing to join")?;
     let axis = l.axis(l.node.op.downcast::<Concat>().map_or(0, |op| op.axis), l.rank(first))?;
     let whole = l.output_shape(0)?;
+    if parts.iter().any(|part| l.rank(*part) != whole.len()) {
+        return Err("parts of other ranks".into());
+    }
     let spread = |part: Slot| {
         // What a file exported at a batch of one has once for all samples.
         let mut shape = whole.clone();
@@ -73,6 +76,9 @@ fn expand(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
 fn tile(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let mut x = l.input(0)?;
     let shape = l.output_shape(0)?;
+    if l.rank(x) != shape.len() {
+        return Err("other axes than those of the input".into());
+    }
     for (axis, size) in shape.iter().enumerate() {
         let have = l.shape(x)[axis].max(1);
         if size / have > 1 {
@@ -97,6 +103,9 @@ fn blocks(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.input(0)?;
     let (shape, output) = (l.shape(x), l.output_shape(0)?);
     let block = usize::try_from(op.block).map_err(|_| "a block too large")?;
+    if block == 0 {
+        return Err("blocks of nothing".into());
+    }
     let (&[batch, deep, high, wide], &[_, shallow, ..]) = (&shape[..], &output[..]) else {
         return Err("other axes than those of a plane".into());
     };
@@ -181,7 +190,7 @@ pub(super) fn pad(l: &mut Lower<'_, '_>, x: Slot, pads: &[(usize, usize)], value
     for (axis, (begin, end)) in pads.iter().enumerate() {
         let piece = |l: &mut Lower<'_, '_>, size: usize| {
             let mut shape = l.shape(x);
-            shape[axis] = size;
+            shape.get_mut(axis).into_iter().for_each(|dim| *dim = size);
             let kind = l.kind(x);
             l.full(kind, shape, value)
         };

@@ -57,9 +57,8 @@ fn batch_norm(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     if rank < 2 {
         return Err("no channel axis".into());
     }
-    let stored = |l: &Lower<'_, '_>, slot: Slot| {
-        l.program.source(slot).is_some_and(|s| s.kind == SourceKind::Buffer)
-    };
+    let stored =
+        |l: &Lower<'_, '_>, slot: Slot| l.program.source(slot).is_some_and(|s| s.kind == SourceKind::Buffer);
     let own = buffers.filter(|(mean, var)| !(l.model.training && stored(l, *mean) && stored(l, *var)));
     let (mean, var) = if let Some((mean, var)) = own {
         (along_channels(l, mean, rank), along_channels(l, var, rank))
@@ -141,7 +140,8 @@ fn local_response(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let ComposedNorm::LocalResponse { size, alpha, beta, bias } = op else {
         return Err("an unknown form".into());
     };
-    let size = usize::try_from(size).map_err(|_| "too many channels")?;
+    let size =
+        usize::try_from(size).ok().filter(|size| *size > 0).ok_or("a sum over no channels, or too many")?;
     let x = l.input(0)?;
     let x = l.precise(x);
     let shape = l.shape(x);

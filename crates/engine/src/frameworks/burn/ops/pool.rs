@@ -25,7 +25,7 @@ fn pool(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     }
     let (shape, output) = (l.shape(x), l.output_shape(0)?);
     let axes = shape.len().saturating_sub(2);
-    if !(1..=3).contains(&axes) {
+    if !(1..=3).contains(&axes) || output.len() != shape.len() {
         return Err(format!("{axes} spatial axes"));
     }
     let kernel = op.window.kernel.clone().unwrap_or_default();

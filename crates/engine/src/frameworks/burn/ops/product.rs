@@ -93,10 +93,9 @@ fn einsum(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let (shapes, ranks) = ([l.shape(a), l.shape(b)], [l.rank(a), l.rank(b)]);
     let (axes, output) = op.axes(&ranks).map_err(|e| e.to_string())?;
     let size = |label: usize| {
-        let found = axes
-            .iter()
-            .zip(&shapes)
-            .find_map(|(labels, shape)| labels.iter().position(|other| *other == label).map(|at| shape[at]));
+        let found = axes.iter().zip(&shapes).find_map(|(labels, shape)| {
+            labels.iter().position(|other| *other == label).and_then(|at| shape.get(at).copied())
+        });
         found.unwrap_or(1)
     };
     for (labels, shape) in axes.iter().zip(&shapes) {

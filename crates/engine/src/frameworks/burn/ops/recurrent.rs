@@ -26,6 +26,20 @@ struct Weights {
 }
 
 impl Weights {
+    /// How many units there are, where all of these are weights of so many gates of theirs.
+    fn units(&self, l: &Lower<'_, '_>, gates: usize) -> Result<usize, Refusal> {
+        let [[units, all], [_, of_input]] = [self.hidden, self.input].map(|w| match l.shape(w)[..] {
+            [from, to] => [from, to],
+            _ => [0, 0],
+        });
+        let biases = [self.input_bias, self.hidden_bias].into_iter().flatten();
+        let is_one = [all, of_input].iter().all(|n| *n == units.saturating_mul(gates));
+        if units == 0 || !is_one || biases.into_iter().any(|bias| l.shape(bias)[..] != [all]) {
+            return Err("weights of another layout".into());
+        }
+        Ok(units)
+    }
+
     /// Cast once for all steps.
     fn for_products(self, l: &mut Lower<'_, '_>) -> Weights {
         Weights {
@@ -49,7 +63,10 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.input(0)?;
     let x = l.product_input(x);
     let x = if op.batch_first { l.swap(x, 0, 1) } else { x };
-    let [steps, batch, _] = l.shape(x)[..] else { return Err("not three axes".into()) };
+    let [steps, batch, features] = l.shape(x)[..] else { return Err("not three axes".into()) };
+    if steps == 0 {
+        return Err("a sequence without steps".into());
+    }
     let gates = match op.cell {
         Cell::Lstm => 4,
         Cell::Gru => 3,
@@ -57,8 +74,7 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     };
     let mut inputs: Vec<Slot> = (0..steps).map(|t| l.narrow(x, 0, t, t + 1)).collect::<Vec<_>>();
     for input in &mut inputs {
-        let size = l.shape(*input)[2];
-        *input = l.reshape(*input, vec![batch, size]);
+        *input = l.reshape(*input, vec![batch, features]);
     }
     let mut last = Vec::new();
     let layers = usize::try_from(op.layers).map_err(|_| "too many layers")?;
@@ -67,10 +83,7 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         let mut outputs: Vec<Vec<Slot>> = Vec::new();
         for direction in 0..directions {
             let mut w = weights(l, &op, layer, direction, directions)?.for_products(l);
-            let hidden = l.shape(w.hidden)[0];
-            if l.shape(w.hidden)[1] != gates * hidden {
-                return Err("weights of another layout".into());
-            }
+            let hidden = w.units(l, gates)?;
             if op.cell == Cell::Gru && !op.resets_after && !w.torch_order {
                 w.apart = Some([(0, 2), (2, 3)].map(|(from, to)| {
                     let (from, to) = (from * hidden, to * hidden);
@@ -120,7 +133,8 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
             .collect();
         let mut y = l.cat(&rows, axis);
         if !op.batch_first && directions == 2 {
-            let hidden = l.shape(y)[2] / 2;
+            let [.., both] = l.shape(y)[..] else { return Err("no steps to join".into()) };
+            let hidden = both / 2;
             y = l.reshape(y, vec![steps, batch, 2, hidden]);
             y = l.swap(y, 1, 2);
         }
@@ -160,7 +174,7 @@ fn one_step(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let w = Weights { input, hidden, input_bias, hidden_bias, torch_order: true, apart: None };
     let w = w.for_products(l);
     let h = h.map(|h| l.product_input(h))?;
-    let size = l.shape(w.hidden)[0];
+    let size = w.units(l, if matches!(op, RnnCell::Lstm) { 4 } else { 3 })?;
     let (kind, c) = match op {
         RnnCell::Lstm => {
             let c = l.input(6)?;
@@ -215,14 +229,20 @@ fn weights(
     let one = |l: &mut Lower<'_, '_>, i: usize| {
         let w = l.input(i)?;
         let w = l.narrow(w, 0, direction, direction + 1);
-        let shape = l.shape(w)[1..].to_vec();
+        let shape = l.shape(w).get(1..).unwrap_or_default().to_vec();
         Ok::<Slot, Refusal>(l.reshape(w, shape))
     };
     let base = layer * 3;
     let (input, hidden) = (one(l, at(base)?)?, one(l, at(base + 1)?)?);
     let bias = at(base + 2).ok().filter(|i| l.id(*i).is_some());
     let bias = bias.map(|i| one(l, i)).transpose()?;
-    let half = bias.map(|b| l.shape(b)[0] / 2);
+    let half = match bias.map(|bias| l.shape(bias)) {
+        None => None,
+        Some(shape) => match shape[..] {
+            [both] => Some(both / 2),
+            _ => return Err("biases of another layout".into()),
+        },
+    };
     let input_bias = bias.zip(half).map(|(b, n)| l.narrow(b, 0, 0, n));
     let hidden_bias = bias.zip(half).map(|(b, n)| l.narrow(b, 0, n, 2 * n));
     Ok(Weights {

@@ -65,6 +65,9 @@ fn resize(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
 
 /// The axes that change.
 fn axes(l: &Lower<'_, '_>, op: &Resize, shape: &[usize], output: &[usize]) -> Result<Vec<Axis>, Refusal> {
+    if shape.len() != output.len() {
+        return Err("other axes than those of the input".into());
+    }
     let at = match &op.axes {
         None => (0..shape.len()).collect(),
         Some(axes) => axes.iter().map(|axis| l.axis(*axis, shape.len())).collect::<Result<Vec<_>, _>>()?,
@@ -85,7 +88,7 @@ fn axes(l: &Lower<'_, '_>, op: &Resize, shape: &[usize], output: &[usize]) -> Re
     };
     let axis = |(k, at): (usize, &usize)| {
         let (from, to) = (shape[*at], output[*at]);
-        let given = factors.as_ref().map(|list| list[k]).or(ratio);
+        let given = factors.as_ref().and_then(|list| list.get(k).copied()).or(ratio);
         Axis { at: *at, from, to, scale: given.unwrap_or(to as f64 / from as f64) }
     };
     let axes: Vec<Axis> = at.iter().enumerate().map(axis).collect();

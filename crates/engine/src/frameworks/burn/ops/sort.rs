@@ -16,8 +16,9 @@ fn largest(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     }
     let axis = l.axis(op.axis, l.rank(x))?;
     let (shape, picked) = (l.shape(x), l.output_shape(0)?);
+    let count = picked.get(axis).copied().ok_or("an output without that axis")?;
     let all = l.call(Prim::ArgSort { axis, descending: op.largest }, &[x], Kind::Int, shape);
-    let at = l.narrow(all, axis, 0, picked[axis]);
+    let at = l.narrow(all, axis, 0, count);
     if l.wants(0) {
         let y = l.call(Prim::Gather(axis), &[x, at], Kind::FLOAT, picked);
         l.set(0, y);
