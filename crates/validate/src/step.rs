@@ -13,6 +13,9 @@ use memfit_engine::Phase;
 use memfit_engine::frameworks::burn::{Fill, Instr, Kind, Program, Slot, SourceKind};
 use std::collections::BTreeMap;
 
+/// A tensor of more elements is not filled: they are made on the host first.
+const MOST: usize = 1 << 31;
+
 /// Where a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
@@ -65,6 +68,12 @@ impl<'p, B: Backend> Trainer<'p, B> {
         for source in &program.sources {
             let ty = program.ty(source.slot);
             let count = ty.elements();
+            if count > MOST {
+                return Err(format!(
+                    "{}: {count} elements, more than the {MOST} that are made on the host",
+                    source.name
+                ));
+            }
             let values = match (given.get(&*source.name), &source.fill) {
                 (Some(values), _) if values.len() == count => values.clone(),
                 (Some(values), _) => {

@@ -1,8 +1,11 @@
 //! Writes a [`Program`] call by call, and knows the shape of everything it makes.
 
-use super::fits::misfit;
+use super::fits::{misfit, too_large};
 use super::program::{Binary, Compare, Instr, Kind, Prim, Program, Range, Slot, SlotType, Unary};
 use std::sync::Arc;
+
+/// Calls with more inputs than these are refused, as are loops that would write more: each is a call or a tensor of its own.
+pub(super) const MOST: usize = 1 << 14;
 
 /// Why an operator cannot be written as Burn's primitives.
 pub(super) type Refusal = String;
@@ -73,7 +76,7 @@ impl Calls<'_> {
         let read = inputs.iter().map(|slot| self.kind(*slot)).find(|kind| kind.is_float());
         let kind = if kind.is_float() && prim != Prim::Convert { read.unwrap_or(kind) } else { kind };
         let types: Vec<&SlotType> = inputs.iter().map(|slot| self.program.ty(*slot)).collect();
-        if let Some(why) = misfit(&prim, &types, &shape) {
+        if let Some(why) = misfit(&prim, &types, &shape).or_else(|| too_large(&shape)) {
             self.refuse(why);
         }
         let output = self.program.slot(kind, shape);
@@ -205,6 +208,10 @@ impl Calls<'_> {
             self.refuse("nothing to join");
             return self.program.slot(Kind::FLOAT, vec![0]);
         };
+        if parts.len() > MOST {
+            self.refuse(format!("{} parts to join, more than {MOST}", parts.len()));
+            return first;
+        }
         let mut shape = self.shape(first);
         let size = |part: &Slot| self.program.ty(*part).shape.get(axis).copied().unwrap_or(0);
         let whole = parts.iter().fold(0, |all: usize, part| all.saturating_add(size(part)));

@@ -2,6 +2,7 @@
 //! refused here, in one place, before anything is run.
 
 use super::program::{Prim, SlotType, Window};
+use crate::sizes::LARGEST_TENSOR;
 
 /// Why a call cannot be, where it cannot.
 pub(super) fn misfit(prim: &Prim, inputs: &[&SlotType], output: &[usize]) -> Option<String> {
@@ -16,7 +17,11 @@ pub(super) fn misfit(prim: &Prim, inputs: &[&SlotType], output: &[usize]) -> Opt
             rank >= 2 && second == Some(2) && ranks.get(2).is_none_or(|bias| (1..=rank).contains(bias))
         }
         Prim::Conv { window, groups } | Prim::ConvTranspose { window, groups, .. } => {
-            rank >= 3 && second == Some(rank) && output.len() == rank && is_of(window, rank - 2) && *groups > 0
+            rank >= 3
+                && second == Some(rank)
+                && output.len() == rank
+                && is_of(window, rank - 2)
+                && *groups > 0
         }
         Prim::MaxPool2d(window) | Prim::AvgPool2d(window, _) => {
             rank == 4 && output.len() == 4 && is_of(window, 2)
@@ -59,6 +64,12 @@ pub(super) fn misfit(prim: &Prim, inputs: &[&SlotType], output: &[usize]) -> Opt
     (!fits).then(|| format!("Burn's {} does not take {}", name(), shapes()))
 }
 
+/// Why a tensor cannot be, where it is larger than any of the graph's own may be: a rule makes some that the graph does not show.
+pub(super) fn too_large(shape: &[usize]) -> Option<String> {
+    let bytes = shape.iter().fold(4, |all: u64, dim| all.saturating_mul(*dim as u64));
+    (bytes > LARGEST_TENSOR.0).then(|| format!("expected at most 1 PiB, found a tensor of {shape:?}"))
+}
+
 /// Whether a window is one over so many axes, and moves.
 fn is_of(window: &Window, axes: usize) -> bool {
     let lists = [&window.kernel, &window.stride, &window.padding, &window.dilation];
@@ -84,6 +95,7 @@ mod tests {
         assert!(fits(Prim::Permute(vec![1, 0]), &[ty(&[4, 2])], &[2, 4]));
         assert!(!fits(Prim::Permute(vec![0, 0]), &[ty(&[4, 2])], &[4, 4]));
         assert!(!fits(Prim::Binary(Binary::Add), &[ty(&[4]), ty(&[4, 1])], &[4, 1]));
+        assert!(too_large(&[1 << 24, 1 << 24]).is_none() && too_large(&[1 << 24, 1 << 25]).is_some());
         assert!(!fits(Prim::Linear, &[ty(&[4, 2]), ty(&[2])], &[4, 2]));
     }
 }

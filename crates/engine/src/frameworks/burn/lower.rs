@@ -1,6 +1,8 @@
 //! What one operator sees of the graph while it is written as Burn's primitives.
 
 use super::builder::{Calls, Refusal};
+use super::elements::Elements;
+use super::fits::too_large;
 use super::program::{Fill, Kind, Program, Slot, Source, SourceKind};
 use crate::parameters::Stored;
 use memfit_graph::{DType, Graph, Inferred, Node, NodeId, Num, Role, TensorId, Value};
@@ -102,25 +104,34 @@ impl<'m> Lower<'_, 'm> {
         }
     }
 
-    /// Elements that are known before the step, made once for each node that asks under this name.
-    pub(super) fn table(&mut self, what: &str, kind: Kind, shape: Vec<usize>, values: Vec<f64>) -> Slot {
+    /// Elements that are known before the step, one table for each node that asks under this name.
+    pub(super) fn table(
+        &mut self,
+        what: &str,
+        kind: Kind,
+        shape: Vec<usize>,
+        values: impl Fn() -> Vec<f64> + Send + Sync + 'static,
+    ) -> Slot {
         let name = format!("{}: {what}", self.node.name);
-        self.shared_table(name, kind, shape, || values)
+        self.shared_table(name, kind, shape, values)
     }
 
-    /// Elements that are known before the step, made once under this name.
+    /// Elements that are known before the step, one table under this name. They are made where the step is run.
     pub(super) fn shared_table(
         &mut self,
         name: String,
         kind: Kind,
         shape: Vec<usize>,
-        values: impl FnOnce() -> Vec<f64>,
+        values: impl Fn() -> Vec<f64> + Send + Sync + 'static,
     ) -> Slot {
         if let Some(known) = self.program.index.tables.get(&*name) {
             return *known;
         }
+        if let Some(why) = too_large(&shape) {
+            self.refuse(why);
+        }
         let (slot, layer) = (self.program.slot(kind, shape), self.layer);
-        let fill = Fill::Values(values().into());
+        let fill = Fill::Values(Elements::made(values));
         let (kind, name): (_, Arc<str>) = (SourceKind::Buffer, name.into());
         self.program.index.tables.insert(name.clone(), slot);
         self.program.add_source(Source { slot, kind, name, tensor: None, fill, layer });

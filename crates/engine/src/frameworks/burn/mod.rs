@@ -5,6 +5,7 @@
 //! holds it. `memfit validate` runs the same list on a device, so that what is run is what is predicted.
 
 mod builder;
+mod elements;
 mod fits;
 mod loss;
 mod lower;
@@ -15,6 +16,7 @@ mod predict;
 mod program;
 mod simulate;
 
+pub use elements::Elements;
 pub use ops::names as supported_operators;
 pub use optimizer::NAMES as OPTIMIZERS;
 pub use predict::{Prediction, phase_index, predict};

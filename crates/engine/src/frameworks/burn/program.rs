@@ -4,6 +4,7 @@
 //! predicted. Every instruction is one function of `burn-backend` 0.21 (`FloatTensorOps`, `ModuleOps`, `ActivationOps`) with
 //! one output; what Burn composes of several (softmax, attention, norms) is written out here in its order.
 
+use super::elements::Elements;
 use memfit_graph::TensorId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -272,7 +273,7 @@ pub enum SourceKind {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fill {
     /// These elements.
-    Values(Arc<[f64]>),
+    Values(Elements),
     /// Random numbers in this range; whole ones where the tensor is not of floats.
     Uniform(f64, f64),
 }

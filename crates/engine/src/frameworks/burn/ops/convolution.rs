@@ -2,7 +2,7 @@
 //! copied into a padded one first, as `burn-nn` does.
 
 use super::Family;
-use crate::frameworks::burn::builder::Refusal;
+use crate::frameworks::burn::builder::{MOST, Refusal};
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Kind, Prim, Range, Slot, Window};
 use memfit_graph::ops::conv::Conv;
@@ -107,7 +107,11 @@ fn convolution(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     }
     let x = padded(l, x, &pads, 0.0);
     let inputs: Vec<Slot> = [x, weight].into_iter().chain(l.optional(2)?).collect();
-    let y = l.call(Prim::Conv { window, groups: size(op.groups)? }, &inputs, Kind::FLOAT, output);
+    let groups = size(op.groups)?;
+    if groups > MOST {
+        return Err(format!("{groups} groups, more than {MOST}"));
+    }
+    let y = l.call(Prim::Conv { window, groups }, &inputs, Kind::FLOAT, output);
     l.set(0, y);
     Ok(())
 }

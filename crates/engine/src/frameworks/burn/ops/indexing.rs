@@ -55,8 +55,8 @@ pub(super) fn indices(l: &mut Lower<'_, '_>, size: usize) -> Result<Slot, Refusa
         None => l.input(1),
         Some(list) => {
             let shape = l.input_shape(1)?;
-            let list = list.iter().map(|at| from_front(*at, size) as f64).collect();
-            Ok(l.table("indices", Kind::Int, shape, list))
+            let counted = move || list.iter().map(|at| from_front(*at, size) as f64).collect();
+            Ok(l.table("indices", Kind::Int, shape, counted))
         }
     }
 }
@@ -126,7 +126,7 @@ pub(super) fn pieces(l: &mut Lower<'_, '_>, x: Slot, batch: usize) -> Result<Pie
     if count > 1 {
         // Where each sample's pieces begin.
         at = l.reshape(at, vec![count, all / count]);
-        let begins = (0..count).map(|i| (i * each) as f64).collect();
+        let begins = move || (0..count).map(|i| (i * each) as f64).collect();
         let begins = l.table("samples", Kind::Int, vec![count, 1], begins);
         at = l.binary(Binary::Add, at, begins)?;
     }
@@ -156,7 +156,7 @@ fn one_hot(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let x = l.reshape(x, with(1));
     let mut along = vec![1; output.len()];
     along[axis] = depth;
-    let rows = l.table("rows", Kind::Int, along, (0..depth).map(|i| i as f64).collect());
+    let rows = l.table("rows", Kind::Int, along, move || (0..depth).map(|i| i as f64).collect());
     let hot = l.compare(Compare::Equal, x, rows)?;
     let kind = l.output_kind(0);
     let y = l.full(kind, output, off);

@@ -1,7 +1,7 @@
 //! What changes the shape: Reshape and its relatives, Transpose, Concat, Expand, Tile, Pad, Identity.
 
 use super::Family;
-use crate::frameworks::burn::builder::Refusal;
+use crate::frameworks::burn::builder::{MOST, Refusal};
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Range, Slot};
 use memfit_graph::ops::concat::Concat;
@@ -81,6 +81,9 @@ fn tile(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     }
     for (axis, size) in shape.iter().enumerate() {
         let have = l.shape(x)[axis].max(1);
+        if size / have > MOST {
+            return Err(format!("{} copies to join, more than {MOST}", size / have));
+        }
         if size / have > 1 {
             x = l.cat(&vec![x; size / have], axis);
         }

@@ -93,10 +93,10 @@ fn triangle(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let shape = l.shape(x);
     let [.., rows, columns] = shape[..] else { return Err("not two axes".into()) };
     let outside = move |i: usize, j: usize| {
-        let above = j as i64 - i as i64 - offset;
+        let above = (j as i64 - i as i64).saturating_sub(offset);
         f64::from(u8::from(if upper { above < 0 } else { above > 0 }))
     };
-    let values = || (0..rows).flat_map(|i| (0..columns).map(move |j| outside(i, j))).collect();
+    let values = move || (0..rows).flat_map(|i| (0..columns).map(move |j| outside(i, j))).collect();
     let side = if upper { "upper" } else { "lower" };
     let name = format!("{side} triangle {rows}x{columns} from {offset}");
     let mask = l.shared_table(name, Kind::Bool, vec![rows, columns], values);
@@ -119,8 +119,8 @@ fn is_nan(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
 /// beside its own.
 pub(super) fn causal(l: &mut Lower<'_, '_>, scores: &[usize], offset: i64) -> Result<Slot, Refusal> {
     let [.., queries, keys] = *scores else { return Err("scores without positions".into()) };
-    let hidden = move |i: usize, j: usize| f64::from(u8::from(j as i64 > i as i64 + offset));
-    let values = || (0..queries).flat_map(|i| (0..keys).map(move |j| hidden(i, j))).collect();
+    let hidden = move |i: usize, j: usize| f64::from(u8::from(j as i64 > offset.saturating_add(i as i64)));
+    let values = move || (0..queries).flat_map(|i| (0..keys).map(move |j| hidden(i, j))).collect();
     let name = format!("causal mask {queries}x{keys} from {offset}");
     let slot = l.shared_table(name, Kind::Bool, vec![queries, keys], values);
     Ok(l.expand(slot, scores.to_vec()))

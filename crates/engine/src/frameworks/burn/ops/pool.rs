@@ -93,8 +93,9 @@ fn rounds_up(
     let mut up = None;
     for i in 0..output.len() {
         let (begin, end) = pads[i];
-        let extent = window.kernel[i].saturating_sub(1) * window.dilation[i] + 1;
-        let room = (input[i] + begin + end).checked_sub(extent).ok_or("a window larger than what it sees")?;
+        let extent = window.kernel[i].saturating_sub(1).saturating_mul(window.dilation[i]).saturating_add(1);
+        let seen = input[i].saturating_add(begin).saturating_add(end);
+        let room = seen.checked_sub(extent).ok_or("a window larger than what it sees")?;
         let (low, high) = (room / window.stride[i] + 1, room.div_ceil(window.stride[i]) + 1);
         if low == high {
             continue;
@@ -118,18 +119,24 @@ fn shares(
     if window.ceil_mode {
         return Err("uneven padding and windows that end outside".into());
     }
-    let mut table = vec![1.0];
-    for (i, (begin, _)) in pads.iter().enumerate() {
-        let share = |k: usize| {
-            let from = (k * window.stride[i]).max(*begin);
-            let to = (k * window.stride[i] + window.kernel[i]).min(*begin + input[i]);
-            window.kernel[i] as f64 / to.saturating_sub(from).max(1) as f64
-        };
-        let axis: Vec<f64> = (0..output[i + 2]).map(share).collect();
-        table = table.iter().flat_map(|outer| axis.iter().map(move |inner| outer * inner)).collect();
-    }
     let shape = [&[1, 1], &output[2..]].concat();
-    Ok(l.table("shares of means", Kind::FLOAT, shape, table))
+    let (strides, kernel) = (window.stride.clone(), window.kernel.clone());
+    let (begins, input, output) =
+        (pads.iter().map(|pad| pad.0).collect::<Vec<_>>(), input.to_vec(), output.to_vec());
+    let made = move || {
+        let mut table = vec![1.0];
+        for (i, begin) in begins.iter().enumerate() {
+            let share = |k: usize| {
+                let from = (k * strides[i]).max(*begin);
+                let to = (k * strides[i] + kernel[i]).min(*begin + input[i]);
+                kernel[i] as f64 / to.saturating_sub(from).max(1) as f64
+            };
+            let axis: Vec<f64> = (0..output[i + 2]).map(share).collect();
+            table = table.iter().flat_map(|outer| axis.iter().map(move |inner| outer * inner)).collect();
+        }
+        table
+    };
+    Ok(l.table("shares of means", Kind::FLOAT, shape, made))
 }
 
 /// Height and width with the depth among the channels, then the depth with them in one axis. The mean of means is the mean where every

@@ -2,7 +2,7 @@
 //! modules do the same with a layer a gate.
 
 use super::Family;
-use crate::frameworks::burn::builder::Refusal;
+use crate::frameworks::burn::builder::{MOST, Refusal};
 use crate::frameworks::burn::lower::Lower;
 use crate::frameworks::burn::program::{Binary, Kind, Slot, Unary};
 use memfit_graph::ops::rnn::{Cell, Rnn};
@@ -72,13 +72,17 @@ fn recurrent(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         Cell::Gru => 3,
         Cell::Rnn => 1,
     };
+    let layers = usize::try_from(op.layers).map_err(|_| "too many layers")?;
+    let directions = if op.directions == 2 { 2 } else { 1 };
+    let written = steps.saturating_mul(layers).saturating_mul(directions);
+    if written > MOST {
+        return Err(format!("{written} steps to write out, more than {MOST}"));
+    }
     let mut inputs: Vec<Slot> = (0..steps).map(|t| l.narrow(x, 0, t, t + 1)).collect::<Vec<_>>();
     for input in &mut inputs {
         *input = l.reshape(*input, vec![batch, features]);
     }
     let mut last = Vec::new();
-    let layers = usize::try_from(op.layers).map_err(|_| "too many layers")?;
-    let directions = if op.directions == 2 { 2 } else { 1 };
     for layer in 0..layers {
         let mut outputs: Vec<Vec<Slot>> = Vec::new();
         for direction in 0..directions {

@@ -9,9 +9,13 @@ use crate::frameworks::burn::program::{Kind, Prim, Slot};
 use memfit_graph::Value;
 use memfit_graph::ops::resize::{Policy, Resize, Sampling};
 
+/// Axes of more elements are refused: what is picked of each is found one by one.
+const LONGEST: usize = 1 << 24;
+
 pub(super) const FAMILIES: &[Family] = &[Family { names: &["Resize", "Upsample"], rule: resize }];
 
 /// One axis that is sampled.
+#[derive(Clone, Copy, Debug)]
 struct Axis {
     at: usize,
     from: usize,
@@ -31,13 +35,16 @@ fn resize(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         |corners: bool, bilinear: bool| Prim::Interpolate { size: [output[2], output[3]], bilinear, corners };
     match &*op.mode {
         "nearest" => {
-            let picked = axes.iter().map(|axis| nearest(how, axis)).collect::<Result<Vec<_>, _>>()?;
-            let floor = |axis: &Axis| (0..axis.to).map(|i| i * axis.from / axis.to).collect::<Vec<_>>();
-            if planes && axes.iter().zip(&picked).all(|(axis, picked)| floor(axis) == *picked) {
+            axes.iter().try_for_each(|axis| nearest(how, axis, 0).map(drop))?;
+            let floor =
+                |axis: &Axis| (0..axis.to).all(|i| nearest(how, axis, i) == Ok(i * axis.from / axis.to));
+            if planes && axes.iter().all(floor) {
                 x = l.call(own(false, false), &[x], Kind::FLOAT, output);
             } else {
-                for (axis, picked) in axes.iter().zip(picked) {
-                    let elements = picked.iter().map(|i| *i as f64).collect();
+                for axis in &axes {
+                    let (how, own) = (how.clone(), *axis);
+                    let elements =
+                        move || (0..own.to).map(|i| nearest(&how, &own, i).unwrap_or(0) as f64).collect();
                     let by =
                         l.table(&format!("elements of axis {}", axis.at), Kind::Int, vec![axis.to], elements);
                     let mut shape = l.shape(x);
@@ -95,6 +102,9 @@ fn axes(l: &Lower<'_, '_>, op: &Resize, shape: &[usize], output: &[usize]) -> Re
     if axes.iter().any(|axis| axis.from == 0 || axis.to == 0 || axis.scale.is_nan() || axis.scale <= 0.0) {
         return Err("an axis without elements".into());
     }
+    if let Some(long) = axes.iter().map(|axis| axis.from.max(axis.to)).find(|size| *size > LONGEST) {
+        return Err(format!("an axis of {long} elements, more than {LONGEST}"));
+    }
     Ok(axes.into_iter().filter(|axis| axis.from != axis.to || axis.scale != 1.0).collect())
 }
 
@@ -115,19 +125,17 @@ fn coordinate(how: &Sampling, axis: &Axis, i: usize) -> Result<f64, Refusal> {
     })
 }
 
-fn nearest(how: &Sampling, axis: &Axis) -> Result<Vec<usize>, Refusal> {
-    let one = |i| {
-        let at = coordinate(how, axis, i)?;
-        let whole = match &*how.rounding {
-            "floor" => at.floor(),
-            "ceil" => at.ceil(),
-            "round_prefer_ceil" => (at + 0.5).floor(),
-            "round_prefer_floor" => (at - 0.5).ceil(),
-            other => return Err(format!("{other} rounding")),
-        };
-        Ok(whole.clamp(0.0, axis.from as f64 - 1.0) as usize)
+/// Which element of the input is element `i` of the output.
+fn nearest(how: &Sampling, axis: &Axis, i: usize) -> Result<usize, Refusal> {
+    let at = coordinate(how, axis, i)?;
+    let whole = match &*how.rounding {
+        "floor" => at.floor(),
+        "ceil" => at.ceil(),
+        "round_prefer_ceil" => (at + 0.5).floor(),
+        "round_prefer_floor" => (at - 0.5).ceil(),
+        other => return Err(format!("{other} rounding")),
     };
-    (0..axis.to).map(one).collect()
+    Ok(whole.clamp(0.0, axis.from as f64 - 1.0) as usize)
 }
 
 /// Whether Burn's linear interpolation without aligned corners is what is asked for.
@@ -150,6 +158,20 @@ fn weighed(
     how: &Sampling,
     cubic: bool,
 ) -> Result<Slot, Refusal> {
+    coordinate(how, axis, 0)?;
+    let (how, own) = (how.clone(), *axis);
+    let table = move || weights(&how, &own, cubic);
+    let table =
+        l.table(&format!("weights of axis {}", axis.at), Kind::FLOAT, vec![axis.from, axis.to], table);
+    let end = l.rank(x).saturating_sub(1);
+    let turned = if axis.at == end { x } else { l.swap(x, axis.at, end) };
+    let flat = l.unsqueeze_to(turned, 2);
+    let y = l.linear(flat, table, None);
+    Ok(if axis.at == end { y } else { l.swap(y, axis.at, end) })
+}
+
+/// The weight of each element of the input, in rows, in each of the output's.
+fn weights(how: &Sampling, axis: &Axis, cubic: bool) -> Vec<f64> {
     let mut table = vec![0.0; axis.from * axis.to];
     let stretch = if how.antialias { axis.scale.recip().max(1.0) } else { 1.0 };
     let reach = if cubic { 2.0 * stretch } else { stretch };
@@ -162,7 +184,7 @@ fn weighed(
     };
     let last = axis.from as f64 - 1.0;
     for i in 0..axis.to {
-        let at = coordinate(how, axis, i)?;
+        let at = coordinate(how, axis, i).unwrap_or(0.0);
         let (mut j, end) = ((at - reach).ceil(), (at + reach).floor());
         let mut whole = 0.0;
         while j <= end {
@@ -177,13 +199,7 @@ fn weighed(
             *weight /= whole;
         }
     }
-    let table =
-        l.table(&format!("weights of axis {}", axis.at), Kind::FLOAT, vec![axis.from, axis.to], table);
-    let end = l.rank(x).saturating_sub(1);
-    let turned = if axis.at == end { x } else { l.swap(x, axis.at, end) };
-    let flat = l.unsqueeze_to(turned, 2);
-    let y = l.linear(flat, table, None);
-    Ok(if axis.at == end { y } else { l.swap(y, axis.at, end) })
+    table
 }
 
 #[cfg(test)]
@@ -198,14 +214,16 @@ mod tests {
     fn elements_are_picked_as_onnx_defines_them() {
         // The operator's own examples: four elements to eight, and eight to three.
         let axis = |from, to| Axis { at: 0, from, to, scale: to as f64 / from as f64 };
-        let picked =
-            |coordinates, rounding, from, to| nearest(&how(coordinates, rounding), &axis(from, to)).unwrap();
+        let picked = |coordinates, rounding, from, to| -> Vec<usize> {
+            let (how, axis) = (how(coordinates, rounding), axis(from, to));
+            (0..to).map(|i| nearest(&how, &axis, i).unwrap()).collect()
+        };
         assert_eq!(picked("asymmetric", "floor", 4, 8), [0, 0, 1, 1, 2, 2, 3, 3]);
         assert_eq!(picked("half_pixel", "round_prefer_floor", 4, 8), [0, 0, 1, 1, 2, 2, 3, 3]);
         assert_eq!(picked("half_pixel", "ceil", 4, 8), [0, 1, 1, 2, 2, 3, 3, 3]);
         assert_eq!(picked("align_corners", "floor", 4, 8), [0, 0, 0, 1, 1, 2, 2, 3]);
         assert_eq!(picked("tf_half_pixel_for_nn", "floor", 8, 3), [1, 4, 6]);
-        assert!(nearest(&how("tf_crop_and_resize", "floor"), &axis(4, 8)).is_err());
+        assert!(nearest(&how("tf_crop_and_resize", "floor"), &axis(4, 8), 0).is_err());
     }
 
     #[test]

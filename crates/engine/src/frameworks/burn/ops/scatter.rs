@@ -75,7 +75,7 @@ fn scatter_tuples(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     let width = width.ok_or("tuples of another length")?;
     let (picked, rest) = shape.split_at(width);
     let pieces = picked.iter().product::<usize>();
-    let mut rows: Vec<f64> = (0..pieces).map(|i| i as f64).collect();
+    let mut taken: Vec<(usize, usize)> = Vec::new();
     for (k, tuple) in places.chunks_exact(width).enumerate() {
         let mut at = 0;
         for (index, size) in tuple.iter().zip(picked) {
@@ -85,8 +85,15 @@ fn scatter_tuples(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
                 .ok_or("a place outside")?;
             at = at * size + index;
         }
-        rows[at] = (pieces + k) as f64;
+        taken.push((at, k));
     }
+    let rows = move || {
+        let mut rows: Vec<f64> = (0..pieces).map(|i| i as f64).collect();
+        for (at, k) in &taken {
+            rows[*at] = (pieces + k) as f64;
+        }
+        rows
+    };
     let kind = l.kind(x);
     let flat = l.reshape(x, [&[pieces], rest].concat());
     let news = l.reshape(updates, [&[places.len() / width], rest].concat());
