@@ -117,7 +117,9 @@ fn growth(log: &Log) -> Option<((u64, u64), (u64, u64))> {
     let falling = pairs.clone().filter(|w| w[1].1 < w[0].1).count();
     let late = readings[readings.len() / 2].1;
     // A plateau after the first steps is no leak: it has to rise in both halves.
-    let grows = last.1 * 10 > first.1 * 12 && last.1 * 100 > late * 105 && late * 100 > first.1 * 103;
+    // Readings are what a log says, in 64 bits: their products have room in 128.
+    let is_above = |a: u64, b: u64, percent: u128| u128::from(a) * 100 > u128::from(b) * percent;
+    let grows = is_above(last.1, first.1, 120) && is_above(last.1, late, 105) && is_above(late, first.1, 103);
     (grows && rising > 4 * falling).then_some((first, last))
 }
 
@@ -138,7 +140,7 @@ pub(super) fn leak(log: &Log) -> Option<Finding> {
     if let Some((first, last)) = growth(log) {
         let text = format!(
             "Memory that the run printed grew by {} % over {} readings and did not come back.",
-            (last.1 - first.1) * 100 / first.1.max(1),
+            u128::from(last.1.abs_diff(first.1)) * 100 / u128::from(first.1.max(1)),
             log.readings.len()
         );
         return found(Cause::Leak, Confidence::Likely, text, vec![first.0, last.0, m.line]);
@@ -202,4 +204,23 @@ pub(super) fn step_too_big(log: &Log) -> Option<Finding> {
     let who = if m.detail.as_deref() == Some("MPS") { "Tensors and Metal's graphs" } else { "Live tensors" };
     let text = format!("{who} held {held} of {capacity} ({share} %){pass}{more}.{but}");
     found(Cause::StepTooBig, sure, text, vec![m.line])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_of_any_size_are_compared() {
+        let rising = |scale: u64| {
+            let readings = (1..=8).map(|k| (k, k * scale)).collect();
+            growth(&Log { readings, ..Log::default() })
+        };
+        assert_eq!(rising(10), Some(((1, 10), (8, 80))));
+        // As many bytes as 64 bits have.
+        let most = u64::MAX / 8;
+        assert_eq!(rising(most), Some(((1, most), (8, 8 * most))));
+        let level = Log { readings: vec![(1, u64::MAX); 8], ..Log::default() };
+        assert_eq!(growth(&level), None);
+    }
 }
