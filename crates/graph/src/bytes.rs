@@ -1,6 +1,6 @@
 //! Exact byte counts.
 //!
-//! Everything memfit says rests on unsigned integers with checked arithmetic; a count becomes text with a
+//! Everything memfit says rests on unsigned integers whose arithmetic saturates; a count becomes text with a
 //! decimal point only when it is printed, and then by integer arithmetic too.
 
 use std::fmt;

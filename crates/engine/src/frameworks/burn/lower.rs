@@ -20,7 +20,7 @@ pub(super) struct Model<'a> {
     pub(super) consumers: Vec<Vec<NodeId>>,
     /// Whether the step trains.
     pub(super) training: bool,
-    /// Whether dropout is on: the model was not exported for inference alone.
+    /// What each tensor is on the device, once something has made it there.
     pub(super) slots: Vec<Option<Slot>>,
 }
 
