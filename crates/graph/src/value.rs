@@ -3,7 +3,7 @@
 //! Inference folds the integers and scalars that flow through `Shape → Slice → Concat → Reshape` chains. An element
 //! may be symbolic (`batch`) or unknown, so a chain stays foldable where only one of its numbers is not known.
 
-use crate::{DType, Dim, Shape};
+use crate::{DType, Dim, Shape, elements, times};
 use std::fmt;
 
 /// One element of a folded value.
@@ -156,20 +156,20 @@ impl Value {
 
     /// The flat index of the element at `index`, whose axes of extent one are repeated (broadcasting from the right).
     pub fn broadcast_index(&self, index: &[u64]) -> usize {
-        let skip = index.len() - self.shape.len();
-        let flat = self
-            .shape
-            .iter()
-            .zip(&index[skip..])
-            .fold(0, |acc, (dim, i)| acc * dim + if *dim == 1 { 0 } else { *i });
-        flat as usize
+        let skip = index.len().saturating_sub(self.shape.len());
+        let flat =
+            self.shape.iter().zip(index.get(skip..).unwrap_or_default()).fold(0, |acc: u64, (dim, i)| {
+                times(acc, *dim).saturating_add(if *dim == 1 { 0 } else { *i })
+            });
+        usize::try_from(flat).unwrap_or(usize::MAX)
     }
 }
 
 /// All indices of a row-major tensor of this shape, in order.
 pub(crate) fn indices(shape: &[u64]) -> impl Iterator<Item = Vec<u64>> + use<> {
     let shape = shape.to_vec();
-    let count: u64 = shape.iter().product();
+    // Nothing times anything is nothing, whatever overflows before.
+    let count = if shape.contains(&0) { 0 } else { elements(&shape) };
     (0..count).map(move |mut flat| {
         let mut index = vec![0; shape.len()];
         for (i, dim) in index.iter_mut().zip(&shape).rev() {
@@ -202,6 +202,8 @@ mod tests {
 
     #[test]
     fn indices_walk_in_row_major_order() {
+        assert_eq!(indices(&[1 << 32, 1 << 32, 0]).count(), 0);
+        assert!(indices(&[1 << 32, 1 << 32]).next().is_some());
         let all: Vec<_> = indices(&[2, 2]).collect();
         assert_eq!(all, [[0, 0], [0, 1], [1, 0], [1, 1]]);
         assert_eq!(indices(&[]).count(), 1);

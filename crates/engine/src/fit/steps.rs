@@ -51,8 +51,10 @@ impl Family {
         let even = |i: usize| {
             let [x, y, z] = [&first, &second, &third].map(|t| t.storages.get(i).map_or(0, |s| s.bytes.0));
             let slope = y.checked_sub(x)? / (b - a);
-            let base = x.checked_sub(slope * a)?;
-            let holds = |n: u64, bytes: u64| base + slope * n == bytes;
+            let base = x.checked_sub(slope.checked_mul(a)?)?;
+            let holds = |n: u64, bytes: u64| {
+                slope.checked_mul(n).and_then(|more| base.checked_add(more)) == Some(bytes)
+            };
             (holds(b, y) && holds(c, z)).then_some((base, slope))
         };
         let bytes = (0..first.storages.len()).map(even).collect::<Option<Vec<_>>>()?;
@@ -380,6 +382,9 @@ mod tests {
         assert_eq!(family.at(1000).unwrap().storages, even(1000).storages);
         assert!(family.at(u64::MAX).is_none());
         assert!(Family::of(SAMPLES.map(|n| timeline([100, n * n]))).is_none());
+        // No size of the largest sample fits into 64 bits.
+        let huge = [1 << 62, 3 << 62, u64::MAX];
+        assert!(Family::of(huge.map(|bytes| timeline([100, bytes]))).is_none());
         assert!(Family::of(SAMPLES.map(|n| timeline([100, 1000 - n]))).is_none());
         assert!(Family::of(SAMPLES.map(|n| timeline([100, n.next_multiple_of(4)]))).is_none());
     }

@@ -233,7 +233,7 @@ impl Layer for StftSpectrogram {
             "angle" => angles::arctan2(run, imaginary, real),
             "stft" => {
                 let mut shape = run.shape(real).to_vec();
-                shape.get_mut(2).into_iter().for_each(|d| *d *= 2);
+                shape.get_mut(2).into_iter().for_each(|d| *d = d.saturating_mul(2));
                 run.concat(&[real, imaginary], &shape)
             }
             mode => {

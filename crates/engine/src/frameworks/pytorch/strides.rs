@@ -85,16 +85,16 @@ pub(super) fn view(shape: &[u64], strides: &[u64], new: &[u64]) -> Option<Dims> 
         return new.iter().all(|d| *d == 1).then(|| contiguous(new));
     }
     for k in (0..shape.len()).rev() {
-        chunk *= shape[k];
-        let breaks = k == 0 || (shape[k - 1] != 1 && strides[k - 1] != chunk * base);
+        chunk = times(chunk, shape[k]);
+        let breaks = k == 0 || (shape[k - 1] != 1 && strides[k - 1] != times(chunk, base));
         if !breaks {
             continue;
         }
         let mut filled = 1_u64;
         while at > 0 && (filled < chunk || new[at - 1] == 1) {
             at -= 1;
-            out[at] = filled * base;
-            filled *= new[at];
+            out[at] = times(filled, base);
+            filled = times(filled, new[at]);
         }
         if filled != chunk {
             return None;
@@ -192,6 +192,9 @@ mod tests {
         // …but its batch axis alone can be split.
         assert_eq!(view(&shape, &strides, &[2, 2, 2, 8, 16]).unwrap()[..], [512, 32, 16, 64, 1]);
         assert!(view(&[], &[], &[1, 1]).is_some());
+        // What leaves 64 bits does not wrap around to a size that fits.
+        let large = [1 << 40, 1 << 40];
+        assert!(view(&large, &contiguous(&large), &[1 << 20, 1 << 30, 7]).is_none());
     }
 
     #[test]

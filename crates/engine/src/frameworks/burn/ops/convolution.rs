@@ -65,7 +65,7 @@ pub(super) fn padded(l: &mut Lower<'_, '_>, x: Slot, pads: &[(usize, usize)], va
 /// Whether positions lie between windows. There `burn-cubecl` 0.21 finds no window that a position is in, and makes zeros of it
 /// (`kernel/conv/conv_transpose2d/transpose_direct.rs`, `conv_transpose3d.rs`: nothing lies from `y_start` to `y_end`).
 fn leaves_gaps(window: &Window, i: usize) -> bool {
-    window.kernel[i] * window.dilation[i] < window.stride[i]
+    window.kernel[i].saturating_mul(window.dilation[i]) < window.stride[i]
 }
 
 /// Windows of one element and a larger stride have no gradient of their input on Burn's devices: the input is thinned before.
@@ -85,7 +85,7 @@ fn thinned(
         }
         own[i + 2] = std::mem::take(&mut pads[i]);
         let step = std::mem::replace(&mut window.stride[i], 1);
-        let end = output[i].saturating_sub(1) * step + 1;
+        let end = output[i].saturating_sub(1).saturating_mul(step).saturating_add(1);
         ranges[i + 2] =
             Range { start: 0, end, step: isize::try_from(step).map_err(|_| "a stride too large")? };
         window.padding[i] = 0;
@@ -134,16 +134,18 @@ fn transposed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
         let added = op.output_padding.get(i).map_or(Ok(0), |n| size(*n))?;
         if decides {
             // The output's size says how much is cut off in all.
-            let extent = (kernel[i + 2].saturating_sub(1)) * window.dilation[i] + 1;
-            let whole = (shape[i + 2].saturating_sub(1)) * window.stride[i] + extent + added;
+            let reach = kernel[i + 2].saturating_sub(1).saturating_mul(window.dilation[i]);
+            let moved = shape[i + 2].saturating_sub(1).saturating_mul(window.stride[i]);
+            let whole = moved.saturating_add(reach).saturating_add(1).saturating_add(added);
             let all = whole.checked_sub(output[i + 2]).ok_or("an output larger than what is made")?;
             let (small, large) = (all / 2, all.div_ceil(2));
             (*begin, *end) =
                 if op.window.auto_pad == AutoPad::SameUpper { (small, large) } else { (large, small) };
         }
         // Burn cuts off as much at both ends: what is cut off less at the end is added there, and more is cut off afterwards.
-        let less = (added + *begin).saturating_sub(*end);
-        full[i + 2] += *end - (added + *begin).min(*end);
+        let ahead = added.saturating_add(*begin);
+        let less = ahead.saturating_sub(*end);
+        full[i + 2] = full[i + 2].saturating_add(end.saturating_sub(ahead));
         padding_out.push(less);
     }
     let window = Window { padding: pads.iter().map(|(begin, _)| *begin).collect(), ..window };
@@ -155,4 +157,22 @@ fn transposed(l: &mut Lower<'_, '_>) -> Result<(), Refusal> {
     }
     l.set(0, y);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_that_leave_64_bits_leave_no_gaps() {
+        let window = |dilation, stride| Window {
+            kernel: vec![4],
+            stride: vec![stride],
+            padding: vec![0],
+            dilation: vec![dilation],
+            ceil_mode: false,
+        };
+        assert!(leaves_gaps(&window(1, 5), 0) && !leaves_gaps(&window(2, 5), 0));
+        assert!(!leaves_gaps(&window(usize::MAX / 2, 5), 0));
+    }
 }

@@ -136,8 +136,8 @@ impl Device {
             .collect();
         let (mut start, mut end) = (0_usize, 0_usize);
         for ((range, stride), size) in ranges.iter().zip(&x.strides).zip(&x.shape) {
-            start += stride * range.start;
-            end += stride * size.saturating_sub(range.end);
+            start = start.saturating_add(stride.saturating_mul(range.start));
+            end = end.saturating_add(stride.saturating_mul(size.saturating_sub(range.end)));
         }
         let aligned = |n: usize| self.bytes(x.kind, n).0.is_multiple_of(self.backend.alignment);
         if ranges.iter().all(|r| r.step == 1) && aligned(start) && aligned(end) {

@@ -16,8 +16,9 @@ fn to_first(rank: usize) -> Vec<usize> {
 /// Sizes of a window's output.
 fn sizes(window: &Window, kernel: &[usize], input: &[usize]) -> Vec<usize> {
     let size = |i: usize| {
-        let extent = kernel[i].saturating_sub(1) * window.dilation[i] + 1;
-        (input[i] + 2 * window.padding[i]).saturating_sub(extent) / window.stride[i].max(1) + 1
+        let extent = kernel[i].saturating_sub(1).saturating_mul(window.dilation[i]).saturating_add(1);
+        let seen = input[i].saturating_add(window.padding[i].saturating_mul(2));
+        seen.saturating_sub(extent) / window.stride[i].max(1) + 1
     };
     (0..kernel.len()).map(size).collect()
 }
