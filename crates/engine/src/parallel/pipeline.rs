@@ -14,6 +14,7 @@ use crate::structure::Structure;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, Timeline, blocks, replay};
 use memfit_graph::{Bytes, Graph, Problem, order};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A stored tensor that a second layer reads.
@@ -44,12 +45,65 @@ pub(crate) fn ties(graph: &Graph, structure: &Structure) -> Vec<Tie> {
 type Ties = Vec<(u32, usize, usize)>;
 
 fn numbered(timeline: &Timeline, ties: &[Tie]) -> Ties {
-    let at = |names: &[Arc<str>], name: &Arc<str>| names.iter().position(|known| known == name);
+    // Of equal names the first, as they are read.
+    let places = |names: &[Arc<str>]| -> BTreeMap<Arc<str>, usize> {
+        order::map(names.iter().cloned().enumerate().rev().map(|(at, name)| (name, at)))
+    };
+    let (labels, layers) = (places(&timeline.labels), places(&timeline.layers));
     let number = |tie: &Tie| {
-        let label = u32::try_from(at(&timeline.labels, &tie.tensor)?).ok()?;
-        Some((label, at(&timeline.layers, &tie.owner)?, at(&timeline.layers, &tie.reader)?))
+        let label = u32::try_from(*labels.get(&tie.tensor)?).ok()?;
+        Some((label, *layers.get(&tie.owner)?, *layers.get(&tie.reader)?))
     };
     ties.iter().filter_map(number).collect()
+}
+
+/// What of ties a stage looks for: which tensors it reads though they are another layer's, and what of such a layer is tied.
+struct Read {
+    labels: BTreeSet<u32>,
+    /// By layer that has tied tensors.
+    owners: BTreeMap<usize, Owner>,
+}
+
+#[derive(Default)]
+struct Owner {
+    tied: BTreeSet<u32>,
+    /// All its parameters' labels.
+    all: BTreeSet<u32>,
+    /// The sizes of those that are tied.
+    sizes: BTreeSet<Bytes>,
+}
+
+impl Read {
+    fn of(timeline: &Timeline, ties: &Ties, here: impl Fn(usize) -> bool) -> Read {
+        let mut read = Read { labels: BTreeSet::new(), owners: BTreeMap::new() };
+        for (label, owner, _) in ties.iter().filter(|(.., reader)| here(*reader)) {
+            read.labels.insert(*label);
+            read.owners.entry(*owner).or_default().tied.insert(*label);
+        }
+        for storage in timeline.storages.iter().filter(|s| s.category == Category::Parameter) {
+            if let Some(owner) = read.owners.get_mut(&(storage.layer as usize)) {
+                owner.all.insert(storage.label);
+                if owner.tied.contains(&storage.label) {
+                    owner.sizes.insert(storage.bytes);
+                }
+            }
+        }
+        read
+    }
+
+    /// A gradient and a state are known by their layer, and where that has more, by their size.
+    fn is_tied(&self, storage: &Storage) -> bool {
+        match storage.category {
+            Category::Parameter | Category::Buffer => self.labels.contains(&storage.label),
+            Category::Gradient | Category::OptimizerState => {
+                self.owners.get(&(storage.layer as usize)).is_some_and(|owner| {
+                    let is_all = owner.all.len() < 2 && owner.all.is_subset(&owner.tied);
+                    is_all || owner.sizes.contains(&storage.bytes)
+                })
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Makes the step that of the fullest stage; gives the layers whose weights it has, and says which it is.
@@ -95,11 +149,15 @@ pub(super) fn apply(
 /// By layer, its stage: blocks in forward order, cut so that the most parameters of a stage are as few as can be.
 fn stages_of(timeline: &Timeline, ties: &Ties, stages: usize) -> Vec<usize> {
     let mut own = vec![0_u64; timeline.layers.len()];
+    let mut readers: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (label, _, reader) in ties {
+        readers.entry(*label).or_default().push(*reader);
+    }
     for storage in timeline.storages.iter().filter(|s| s.category == Category::Parameter) {
         if let Some(own) = own.get_mut(storage.layer as usize) {
             *own = own.saturating_add(storage.bytes.0);
         }
-        for (.., reader) in ties.iter().filter(|(label, ..)| *label == storage.label) {
+        for reader in readers.get(&storage.label).into_iter().flatten() {
             own[*reader] = own[*reader].saturating_add(storage.bytes.0);
         }
     }
@@ -166,23 +224,8 @@ fn of_stage(
         _ => stage_of.get(layer as usize).copied(),
     };
     let is_here = |layer: u32| stage(layer).is_none_or(|of| of == s);
-    let read_here: Vec<_> = ties.iter().filter(|(.., reader)| stage_of[*reader] == s).collect();
-    let of_layer = |layer: usize| {
-        let stored = whole.storages.iter().filter(move |s| s.layer as usize == layer);
-        stored.filter(|s| s.category == Category::Parameter)
-    };
-    // A gradient and a state are known by their layer, and where that has more, by their size.
-    let is_tied = |storage: &Storage| {
-        read_here.iter().any(|(label, owner, _)| match storage.category {
-            Category::Parameter | Category::Buffer => storage.label == *label,
-            Category::Gradient | Category::OptimizerState if storage.layer as usize == *owner => {
-                let mut others = of_layer(*owner).filter(|s| s.label != *label);
-                others.next().is_none()
-                    || of_layer(*owner).any(|s| s.label == *label && s.bytes == storage.bytes)
-            }
-            _ => false,
-        })
-    };
+    let read = Read::of(whole, ties, |reader| stage_of[reader] == s);
+    let is_tied = |storage: &Storage| read.is_tied(storage);
     let parameters = |here: bool| -> u128 {
         let of = whole.storages.iter().filter(|s| s.category == Category::Parameter);
         of.filter(|p| !here || is_here(p.layer) || is_tied(p)).map(|p| u128::from(p.bytes.0)).sum()
@@ -232,13 +275,21 @@ fn fly(timeline: &mut Timeline, more: usize) {
         timeline.events.iter().position(|e| matches!(e.phase, Phase::Backward | Phase::OptimizerStep));
     let Some(backward) = backward.filter(|_| more > 0) else { return };
     let first = timeline.setup_end();
-    let mut kept: Vec<Event> = Vec::new();
+    let (mut events, mut places) = (Vec::new(), BTreeMap::new());
     for event in timeline.events.get(first..backward).unwrap_or_default() {
         match event.kind {
-            EventKind::Allocate => kept.push(*event),
-            EventKind::Free => kept.retain(|e| e.storage != event.storage),
+            EventKind::Allocate => {
+                places.insert(event.storage, events.len());
+                events.push(Some(*event));
+            }
+            EventKind::Free => {
+                if let Some(place) = places.remove(&event.storage) {
+                    events[place] = None;
+                }
+            }
         }
     }
+    let kept: Vec<Event> = events.into_iter().flatten().collect();
     let label = timeline.label("of a micro-batch in flight");
     let (mut made, mut freed) = (Vec::new(), Vec::new());
     for event in (0..more).flat_map(|_| &kept) {
@@ -276,6 +327,35 @@ mod tests {
         assert_eq!(stages_of(&t, &Ties::new(), 2), [0, 0, 0, 1, 1, 1]);
         assert_eq!(stages_of(&t, &Ties::new(), 9), [0, 0, 1, 2, 3, 4]);
         assert!(apply(&mut t.clone(), &[], 9, 9, 512).unwrap_err().message.contains("at most 5 stages"));
+    }
+
+    #[test]
+    fn many_ties_are_found_by_name() {
+        // What is looked for among all takes minutes here.
+        let count = 30_000_u32;
+        let layers: Vec<Arc<str>> = (0..count).map(|i| format!("blocks.{i}.fc").into()).collect();
+        let mut t = Timeline { layers: layers.clone(), ..Timeline::default() };
+        t.labels = (0..count).map(|i| format!("w{i}").into()).collect();
+        for layer in 0..count {
+            let category = Category::Parameter;
+            t.storages.push(Storage { bytes: Bytes(8), category, layer, label: layer });
+        }
+        let last = layers.last().cloned().unwrap();
+        let tie = |(tensor, owner): (&Arc<str>, &Arc<str>)| Tie {
+            tensor: tensor.clone(),
+            owner: owner.clone(),
+            reader: last.clone(),
+        };
+        let given: Vec<Tie> = t.labels.iter().zip(&layers).map(tie).collect();
+        let from = std::time::Instant::now();
+        let ties = numbered(&t, &given);
+        let stage_of = stages_of(&t, &ties, 2);
+        let step = of_stage(&t, &stage_of, &ties, 1, 2, 1);
+        assert!(from.elapsed().as_secs() < 10, "{:?}", from.elapsed());
+        assert_eq!(ties[7], (7, 7, count as usize - 1));
+        // The last layer reads all, so it is a stage of its own.
+        assert_eq!(stage_of.iter().filter(|stage| **stage == 1).count(), 1);
+        assert_eq!(step.layers.len(), t.layers.len());
     }
 
     #[test]
