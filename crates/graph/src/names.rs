@@ -1,4 +1,22 @@
-//! Names that exporters make up for tensors, apart from those of a module's own parameters.
+//! Names that exporters make up for tensors, apart from those of a module's own parameters, and names that no model has.
+
+use crate::{Graph, Problem};
+
+/// As many modules as a path may go through. Models have ten or twenty; each of them is looked at, alone and with those around it.
+const DEEPEST: usize = 256;
+
+impl Graph {
+    /// What is wrong where a layer's path goes through more modules than any model has.
+    pub fn too_deep(&self) -> Option<Problem> {
+        self.nodes.iter().find_map(|node| {
+            let modules = node.path().split(['.', '/']).count();
+            let message = format!("expected a path through at most {DEEPEST} modules, found {modules}");
+            (modules > DEEPEST).then(|| {
+                Problem::new(&*node.name, message).hint("the file is damaged, or made to be slow to read")
+            })
+        })
+    }
+}
 
 /// ATen functions that torch's dynamo exporter names a folded result after (`unsqueeze_14`). Those that only turn a
 /// weight around (`view`, `permute`) or shift it (`add`) are left out: the result stands for the weight.

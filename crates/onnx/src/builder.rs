@@ -127,6 +127,14 @@ impl Builder {
         }
     }
 
+    /// Notes a stored tensor that cannot be read, of which a problem tells: its readers have nothing to miss.
+    pub(crate) fn damaged(&mut self, name: &str) {
+        let id = self.named(name);
+        if self.maker(id) == Maker::Nothing {
+            self.set_maker(id, Maker::Initializer);
+        }
+    }
+
     /// Adds an input; its initializer, if it has one, may come before or after it.
     pub(crate) fn input(&mut self, info: &ValueInfoProto, cx: &mut Import) {
         let id = self.named(&info.name);
@@ -224,6 +232,9 @@ impl Builder {
         }
         if self.depth == 0 {
             paths::fill(&mut self.graph);
+        }
+        if let Some(problem) = self.graph.too_deep() {
+            cx.problem(problem);
         }
         (self.graph, free)
     }

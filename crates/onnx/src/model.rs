@@ -180,8 +180,9 @@ pub(crate) fn add_initializer(builder: &mut Builder, proto: &TensorProto, cx: &m
     let mut problems = Vec::new();
     let stored = tensor::read(&proto.name, proto, &mut problems);
     cx.problems(problems);
-    if let Some(stored) = stored {
-        builder.initializer(&proto.name, stored, false, cx);
+    match stored {
+        Some(stored) => builder.initializer(&proto.name, stored, false, cx),
+        None => builder.damaged(&proto.name),
     }
 }
 
@@ -191,8 +192,9 @@ pub(crate) fn add_sparse_initializer(builder: &mut Builder, proto: &SparseTensor
     let mut problems = Vec::new();
     let stored = tensor::read_sparse(name, proto, &mut problems);
     cx.problems(problems);
-    if let Some(stored) = stored {
-        builder.initializer(name, stored, true, cx);
+    match stored {
+        Some(stored) => builder.initializer(name, stored, true, cx),
+        None => builder.damaged(name),
     }
 }
 

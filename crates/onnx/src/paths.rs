@@ -75,15 +75,12 @@ fn between(graph: &mut Graph) {
 
 /// The innermost module that holds both.
 fn common<'p>(a: &'p str, b: &str) -> &'p str {
-    let mut len = 0;
-    let mut ends = a.match_indices('.').map(|(at, _)| at).chain([a.len()]);
-    while let Some(end) = ends
-        .next()
-        .filter(|end| b.strip_prefix(&a[..*end]).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
-    {
-        len = end;
-    }
-    &a[..len]
+    let alike = a.bytes().zip(b.bytes()).take_while(|(one, other)| one == other).count();
+    let ends = |path: &str| path.as_bytes().get(alike).is_none_or(|next| *next == b'.');
+    // A dot is one byte in any text.
+    let len =
+        if ends(a) && ends(b) { Some(alike) } else { a.as_bytes()[..alike].iter().rposition(|c| *c == b'.') };
+    a.get(..len.unwrap_or(0)).unwrap_or("")
 }
 
 /// The module that a weight is named after. Exporters' own names (`onnx::MatMul_12`, `val_3`) have none.
@@ -104,6 +101,7 @@ mod tests {
         assert_eq!(common("layer.1", "layer.1.dense"), "layer.1");
         assert_eq!(common("conv1", "layer1"), "");
         assert_eq!(common("", "layer1"), "");
+        assert_eq!((common("a.é", "a.è"), common("é.b", "é.c"), common("a.b", "a.b")), ("a", "é", "a.b"));
     }
 
     #[test]

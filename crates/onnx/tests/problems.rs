@@ -51,6 +51,32 @@ fn all_problems_are_reported_together() {
 }
 
 #[test]
+fn a_damaged_initializer_is_told_once() {
+    for (data_type, dims) in [(1, [4, 4]), (1, [4, i64::MAX])] {
+        let nodes = vec![node("MatMul", "x w", "y", vec![])];
+        let found = problems(&file(
+            nodes,
+            vec![info("x", "2 4")],
+            vec![info("y", "")],
+            vec![stored("w", data_type, &dims, &[0; 3])],
+        ));
+        assert!(found.len() == 1 && found[0].starts_with("w: expected"), "{found:?}");
+    }
+}
+
+#[test]
+fn a_path_through_more_modules_than_any_model_has_is_refused() {
+    let of = |modules: usize| {
+        let mut relu = node("Relu", "x", "y", vec![]);
+        relu.name = format!("{}Relu", "/m".repeat(modules) + "/");
+        file(vec![relu], vec![info("x", "1")], vec![info("y", "")], vec![])
+    };
+    assert!(import(&of(200)).is_ok());
+    let found = problems(&of(20_000));
+    assert!(found.len() == 1 && found[0].contains("at most 256 modules, found 20000"), "{}", found.len());
+}
+
+#[test]
 fn a_cycle_is_named() {
     let nodes = vec![node("Relu", "b", "a", vec![]), node("Relu", "a", "b", vec![])];
     assert!(problems(&file(nodes, vec![], vec![info("b", "")], vec![]))[0].contains("Relu_0"));

@@ -131,8 +131,11 @@ fn best_to_open(layers: &[LayerRow], parts: &[Part], top: usize) -> Option<Vec<P
     };
     let candidates = units.into_values().filter_map(|members| Some((worth(&members)?, members)));
     let (_, members) = candidates.max_by_key(|(worth, members)| (*worth, std::cmp::Reverse(members[0])))?;
-    let open =
-        |(i, part): (usize, &Part)| split(layers, &part.rows, part.depth + usize::from(members.contains(&i)));
+    let opened: BTreeSet<usize> = members.iter().copied().collect();
+    let open = |(i, part): (usize, &Part)| {
+        let depth = if opened.contains(&i) { part.deeper(layers) } else { part.depth };
+        split(layers, &part.rows, depth)
+    };
     Some(parts.iter().enumerate().flat_map(open).collect())
 }
 
@@ -154,6 +157,15 @@ impl Part {
 
     fn can_open(&self, layers: &[LayerRow]) -> bool {
         self.rows.iter().any(|row| components(&layers[*row].name).nth(self.depth).is_some())
+    }
+
+    /// How many components its rows have when it is opened: one more, or all that they share, which tell nothing apart. A path of
+    /// thousands of them is walked once.
+    fn deeper(&self, layers: &[LayerRow]) -> usize {
+        let mut names = self.rows.iter().map(|row| &*layers[*row].name);
+        let Some(first) = names.next() else { return self.depth + 1 };
+        let shared = names.fold(first, |shared, name| common(shared, name));
+        components(shared).count().max(self.depth + 1)
     }
 
     fn group(&self, layers: &[LayerRow]) -> Group {
@@ -202,6 +214,15 @@ fn components(name: &str) -> impl Iterator<Item = (usize, usize)> {
         start += part.len() + 1;
         (!part.is_empty()).then_some((here, here + part.len()))
     })
+}
+
+/// The parts at the beginning of `a` that are the same in `b`.
+fn common<'a>(a: &'a str, b: &str) -> &'a str {
+    let alike = a.bytes().zip(b.bytes()).take_while(|(one, other)| one == other).count();
+    let ends_in_b = |end: usize| b.as_bytes().get(end).is_none_or(|next| matches!(next, b'.' | b'/'));
+    let ends = components(a).map(|(_, end)| end);
+    let end = ends.take_while(|end| *end <= alike && ends_in_b(*end)).last().unwrap_or(0);
+    a.get(..end).unwrap_or("")
 }
 
 /// The first `depth` parts of a module path.
@@ -267,6 +288,22 @@ mod tests {
         assert_eq!(names(&folded), ["b", "d", "2 others"]);
         let total: Bytes = folded.groups.iter().chain(&folded.other).map(|g| g.at_peak.allocated()).sum();
         assert_eq!(total, Bytes(17));
+    }
+
+    #[test]
+    fn a_path_of_thousands_of_modules_is_walked_once() {
+        let deep = "m.".repeat(5_000);
+        let named: Vec<String> = (0..40).map(|i| format!("{deep}{}.n{i}", i % 2)).collect();
+        let rows = layers(&named.iter().map(|name| (&**name, 1)).collect::<Vec<_>>());
+        let folded = fold(&rows, Depth::Auto, 20);
+        assert_eq!(names(&folded), [0, 1].map(|i| format!("{deep}{i}")));
+        assert_eq!(folded.groups.iter().map(|g| g.layers).collect::<Vec<_>>(), [20, 20]);
+        assert_eq!(common("a.b.c", "a.b.d"), "a.b");
+        assert_eq!(
+            (common("a.b.c", "a/b.c"), common("a.b/c", "a.b.c"), common("a", "a.b")),
+            ("a", "a.b", "a")
+        );
+        assert_eq!((common("/a/b", "/a/c"), common("x", "y"), common("é.ü", "é.u")), ("/a", "", "é"));
     }
 
     #[test]
