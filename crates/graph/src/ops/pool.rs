@@ -217,5 +217,9 @@ mod tests {
         g.push("MaxPool", kernel(vec![2]), &[x], "z").unwrap();
         assert!(infer(&g, &Binding::default()).unwrap_err()[0].message.contains("1 spatial axes"));
         assert!(g.push("MaxPool", Attributes::default(), &[x], "z").is_err());
+        for op in ["MaxPool", "AveragePool", "LpPool", "Conv"] {
+            let error = g.push(op, kernel(vec![0, 2]), &[x], "z").unwrap_err().to_string();
+            assert!(error.contains("`kernel_shape`: expected positive numbers"), "{op}: {error}");
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! reserve's size is not documented, and zero in PyTorch's shape functions; counted are the gates and states of each step and layer
 //! ([`reserve`]).
 
-use super::calls::Traced;
+use super::calls::{Traced, positive};
 use crate::{
     Attributes, Autocast, Call, Dim, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place,
     Saved, Shape,
@@ -62,7 +62,7 @@ fn build(a: &mut Attributes, cell: Cell) -> Result<Arc<dyn Op>, OpError> {
             return Err(OpError::attribute("direction", "forward, reverse or bidirectional", other));
         }
     };
-    let hidden = a.int("hidden_size")?.and_then(|n| u64::try_from(n).ok());
+    let hidden = if a.has("hidden_size") { Some(positive(a, "hidden_size", 1)?) } else { None };
     let own = match cell {
         Cell::Lstm => &["sigmoid", "tanh", "tanh"][..],
         Cell::Gru => &["sigmoid", "tanh"],
@@ -232,6 +232,11 @@ mod tests {
         let shapes: Vec<_> = out.iter().map(|(ty, _)| ty.shape().unwrap().to_string()).collect();
         assert_eq!(shapes, ["seqx2xbatchx16", "2xbatchx16", "2xbatchx16"]);
         assert!(testing::run("LSTM", 14, direction("sideways"), &inputs, 3).is_err());
+        for hidden in [-4, 0] {
+            let attributes = Attributes::from([("hidden_size", Attribute::Int(hidden))]);
+            let error = build(&mut attributes.clone(), Cell::Lstm).unwrap_err().to_string();
+            assert!(error.contains("`hidden_size`: expected a positive number"), "{error}");
+        }
     }
 
     #[test]

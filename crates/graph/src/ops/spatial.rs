@@ -56,6 +56,9 @@ impl Window {
         if window.strides.contains(&0) || window.dilations.contains(&0) {
             return Err(OpError::attribute("strides/dilations", "positive numbers", "a zero"));
         }
+        if window.kernel.as_ref().is_some_and(|kernel| kernel.contains(&0)) {
+            return Err(OpError::attribute("kernel_shape", "positive numbers", "a zero"));
+        }
         Ok(window)
     }
 
