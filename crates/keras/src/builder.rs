@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::spec::Spec;
 use crate::{LayerSummary, Recorded};
 use memfit_graph::{DType, Dim, Graph, OpError, Problem, Role, Shape, TensorId, Type};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// A file may ask for at most this many layer calls: nested models that call each other twice multiply.
@@ -54,6 +54,8 @@ pub(crate) struct Builder<'o> {
     pub(crate) summaries: Vec<LayerSummary>,
     /// Custom layers whose parameters nobody gave, by path and class.
     pub(crate) uncounted: Vec<(String, String)>,
+    /// What the user says of layers that was needed.
+    pub(crate) told: BTreeSet<&'o str>,
     /// Of tensors, with the last number that was put behind each.
     names: HashMap<Arc<str>, usize>,
     /// Masks by what they are computed of.
@@ -71,6 +73,7 @@ impl<'o> Builder<'o> {
             problems: Vec::new(),
             summaries: Vec::new(),
             uncounted: Vec::new(),
+            told: BTreeSet::new(),
             names: HashMap::new(),
             masks: HashMap::new(),
             entered: 0,
@@ -300,7 +303,11 @@ impl<'o> Builder<'o> {
     /// A layer that is not Keras' own: what the user says of it, else what the file recorded.
     fn custom(&mut self, layer: &mut Layered, request: &Request<'_>, specs: &[Spec]) -> Option<Vec<Spec>> {
         let facts = layer.configured.facts.clone();
-        let given = self.options.custom(request.path, &facts.name, &facts.class).cloned();
+        let options = self.options;
+        let given = options.custom(request.path, &facts.name, &facts.class).map(|(key, given)| {
+            self.told.insert(key);
+            given.clone()
+        });
         if layer.weights.is_none() {
             let call = crate::layer::Call { facts: &facts, arguments: &request.arguments };
             let mut weights = Vec::new();
@@ -326,9 +333,12 @@ impl<'o> Builder<'o> {
     }
 
     /// The output that the user gives, in the place of the batch axis that of the first input.
-    fn given(&self, path: &str, class: &str, specs: &[Spec]) -> Option<Spec> {
+    fn given(&mut self, path: &str, class: &str, specs: &[Spec]) -> Option<Spec> {
         let name = path.rsplit('/').next().unwrap_or(path);
-        let shape = self.options.custom(path, name, class)?.shape.as_ref()?;
+        let options = self.options;
+        let (key, custom) = options.custom(path, name, class)?;
+        let shape = custom.shape.as_ref()?;
+        self.told.insert(key);
         let batch = specs.first().and_then(|s| s.dims().first().cloned()).unwrap_or(Dim::Known(1));
         let dims = std::iter::once(batch).chain(shape.iter().copied().map(Dim::Known));
         Some(Spec::new(dims.collect(), specs.first().map_or(DType::Float32, |s| s.dtype)))

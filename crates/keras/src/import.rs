@@ -28,11 +28,17 @@ pub(crate) fn import(text: &Text, options: &Options) -> Result<Model, Vec<Proble
     let outputs = structure.run(&mut builder, "", &inputs);
     builder.graph.outputs = outputs.iter().map(|f| f.id).collect();
     builder.graph.name = object.name().to_owned();
+    builder.problems.extend(builder.graph.too_deep());
     if !builder.problems.is_empty() {
         return Err(builder.problems);
     }
     let unused = options.layers.keys().filter(|key| !is_named(key, &builder.summaries));
     let unused: Vec<Problem> = unused.map(|key| no_such_layer(key)).collect();
+    let idle = options
+        .layers
+        .keys()
+        .filter(|key| is_named(key, &builder.summaries) && !builder.told.contains(key.as_str()));
+    let unused: Vec<Problem> = unused.into_iter().chain(idle.map(|key| keras_own(key))).collect();
     let custom: Vec<String> =
         builder.uncounted.iter().map(|(path, class)| format!("{path} ({class})")).collect();
     let version = text.version.as_deref().or_else(|| root.get("keras_version").and_then(Value::as_str));
@@ -83,6 +89,13 @@ fn is_named(key: &str, layers: &[LayerSummary]) -> bool {
 
 fn no_such_layer(key: &str) -> Problem {
     Problem::new(format!("--layer {key}"), "the model has no layer of this name or class")
+}
+
+fn keras_own(key: &str) -> Problem {
+    Problem::new(
+        format!("--layer {key}"),
+        "it does nothing: Keras knows this layer, and the file says what it has",
+    )
 }
 
 fn uncounted(layer: &str) -> Problem {

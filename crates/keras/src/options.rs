@@ -24,9 +24,10 @@ pub struct Custom {
 }
 
 impl Options {
-    /// What is said of the layer with this path, name or class.
-    pub(crate) fn custom(&self, path: &str, name: &str, class: &str) -> Option<&Custom> {
+    /// What is said of the layer with this path, name or class, and under which of them.
+    pub(crate) fn custom(&self, path: &str, name: &str, class: &str) -> Option<(&str, &Custom)> {
         let short = class.rsplit('>').next().unwrap_or(class);
-        [path, name, class, short].into_iter().find_map(|key| self.layers.get(key))
+        let found = [path, name, class, short].into_iter().find_map(|key| self.layers.get_key_value(key));
+        found.map(|(key, custom)| (&**key, custom))
     }
 }
