@@ -146,6 +146,11 @@ impl Model {
             notices.push("the layers in the file have a mixed dtype policy of their own, which stands before --precision".into());
         }
         notices.extend(ran.idle_for(self.is_keras()));
+        notices.extend(ran.foreign_split(self.is_keras()).map(str::to_owned));
+        // What a body holds is found when sizes write it out; of a Keras file it is known that these flags are idle.
+        if !self.is_keras() && !self.prepared.graph.has_bodies() {
+            notices.extend(recompose::idle(plan, &self.prepared.report, &self.prepared(plan).report));
+        }
         notices
     }
 

@@ -180,6 +180,11 @@ pub struct Plan {
 /// Optimizers that PyTorch or a library of it has and Keras has not (keras/src/optimizers, 3.15).
 const NOT_IN_KERAS: &[&str] = &["adam8bit", "adamw8bit", "asgd", "lars", "radam", "rprop"];
 
+/// keras/src/optimizers/base_optimizer.py, 3.15: with `gradient_accumulation_steps` variables are updated inside of a condition, where
+/// `tf.distribute` may not merge what its replicas do ("`merge_call` called while defining a new graph or a tf.function").
+const NO_ACCUMULATION: &str = "--accumulate: tf.distribute.MirroredStrategy does not run an optimizer with \
+    gradient_accumulation_steps (RuntimeError: `merge_call` called while defining a new graph); what is counted is a loop of one's own";
+
 impl Plan {
     /// The plan as it runs on a card, whose kernels follow from its compute capability or its family of chips.
     pub fn on(&self, card: &Card) -> Plan {
@@ -231,11 +236,12 @@ impl Plan {
         if self.framework != Framework::Tensorflow {
             (self.xla, self.eager) = (false, false);
         }
-        let whole = |p: &Parallel| p.sharding == Sharding::Ddp && p.tensor == 1 && p.pipeline == 1;
-        if self.framework == Framework::Tensorflow && self.parallel.is_some_and(|p| !whole(&p)) {
-            warnings.push(
-                "TensorFlow gives each GPU the whole model (tf.distribute): what is counted is PyTorch's way of splitting it".into(),
-            );
+        let trains_alike = |p: Parallel| self.mode == Mode::Train && p.pipeline == 1;
+        if self.framework == Framework::Tensorflow
+            && self.accumulate > 1
+            && self.parallel.is_some_and(trains_alike)
+        {
+            warnings.push(NO_ACCUMULATION.into());
         }
         warnings.extend(self.allocator.warnings(self.framework));
         warnings
@@ -274,6 +280,15 @@ impl Plan {
             ("--cudnn-benchmark", !torch && self.cudnn_benchmark, of_torch),
             ("--autocast-backward", !torch && self.autocast_backward, of_torch),
         ]
+    }
+
+    /// What is said where TensorFlow has no such way of sharing. A Keras file's layers are not split, and that is said where it is done.
+    pub(crate) fn foreign_split(&self, is_keras: bool) -> Option<&'static str> {
+        let p = self.parallel.filter(|_| self.framework == Framework::Tensorflow)?;
+        let whole = p.sharding == Sharding::Ddp && (p.tensor == 1 || is_keras) && p.pipeline == 1;
+        (!whole).then_some(
+            "TensorFlow gives each GPU the whole model (tf.distribute): what is counted is PyTorch's way of splitting it",
+        )
     }
 
     /// The same of flags that depend on what a file says of itself: whether Keras runs it, its own mixed policy.
@@ -373,6 +388,24 @@ mod tests {
             ..Plan::default()
         };
         assert_eq!(told(infer), "--checkpoint --ema --master-weights");
+    }
+
+    #[test]
+    fn what_tensorflow_does_not_share_is_told() {
+        let plan = |parallel| {
+            let (framework, accumulate) = (Framework::Tensorflow, 2);
+            Plan { framework, accumulate, parallel: Some(parallel), ..Plan::default() }
+        };
+        let data = |sharding| Parallel::data(4, sharding);
+        let tensor = Parallel { tensor: 4, ..data(Sharding::Ddp) };
+        let pipeline = Parallel { pipeline: 4, ..data(Sharding::Ddp) };
+        let splits = |parallel, is_keras| plan(parallel).foreign_split(is_keras).is_some();
+        assert!(!splits(data(Sharding::Ddp), true) && splits(data(Sharding::Zero3), true));
+        assert!(splits(tensor, false) && !splits(tensor, true) && splits(pipeline, true));
+        let accumulates =
+            |parallel| plan(parallel).settle(None).iter().any(|w| w.contains("MirroredStrategy"));
+        assert!(accumulates(data(Sharding::Ddp)) && accumulates(tensor) && !accumulates(pipeline));
+        assert!(plan(tensor).settle(None).len() == 1, "{:?}", plan(tensor).settle(None));
     }
 
     #[test]

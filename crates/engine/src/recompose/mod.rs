@@ -47,6 +47,7 @@ mod variance;
 mod weight_norm;
 mod written_out;
 
+use crate::Plan;
 use memfit_graph::{Graph, Inferred};
 use rewriter::Rewriter;
 
@@ -146,6 +147,23 @@ pub(crate) fn loops(graph: &mut Graph, inferred: &Inferred) {
         });
     }
     rewriter.finish();
+}
+
+/// The finding of an output layer's matrix that an export untied from an embedding.
+const UNTIED: &str = "untied-embeddings";
+
+/// Flags about what an export breaks up, where nothing in the file is that: `usual` was found without the plan's options, `own` with them.
+pub(crate) fn idle(plan: &Plan, usual: &Report, own: &Report) -> impl Iterator<Item = String> + use<> {
+    let attends = usual.applied.iter().any(|found| found.pattern == sdpa::PASS.name);
+    let untied = own.findings.iter().any(|found| found.kind == UNTIED);
+    let composed = plan.composed_attention && !attends;
+    let tied = plan.tied_embeddings.is_some() && !untied;
+    [
+        (composed, "--composed-attention does nothing: no attention in this file would run as one kernel"),
+        (tied, "--tied-embeddings does nothing: no output layer in this file was untied from an embedding by its export"),
+    ]
+    .into_iter()
+    .filter_map(|(idle, what)| idle.then(|| what.to_owned()))
 }
 
 /// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.

@@ -36,7 +36,7 @@ pub(super) fn tie(rw: &mut Rewriter<'_>, options: &Options) -> Option<Finding> {
             "the output layer's matrix has the size of `{embedding}`: counted apart, {elements} parameters{undo}"
         )
     };
-    Some(Finding { kind: "untied-embeddings", message, layers: vec![layer] })
+    Some(Finding { kind: super::UNTIED, message, layers: vec![layer] })
 }
 
 /// An output layer over a folded matrix, and the embedding that it may be a copy of.
