@@ -1,8 +1,8 @@
 //! Gradient accumulation: several micro-batches a step with the same effective batch.
 
 use super::{Api, Change, Kind, Level, Situation, loops, snippet};
-use crate::Model;
 use crate::fit::Axis;
+use crate::{Framework, Mode, Model};
 
 pub(super) const CHANGE: Change = Change {
     name: "accumulate",
@@ -20,7 +20,10 @@ const WITH_BATCH_NORMS: &str =
 const MOST_PIECES: u64 = 4096;
 
 fn levels(model: &Model, now: &Situation) -> Vec<Level> {
-    let Some(batch) = now.batch.filter(|_| now.plan.mode == crate::Mode::Train) else { return Vec::new() };
+    // tf.distribute runs no optimizer that accumulates (see `Plan::settle`).
+    let refused = now.is(Framework::Tensorflow) && now.plan.parallel.is_some();
+    let trains = now.plan.mode == Mode::Train && !refused;
+    let Some(batch) = now.batch.filter(|_| trains) else { return Vec::new() };
     let graph = model.recomposed(&now.plan);
     let normalizes = graph.nodes.iter().any(|node| node.op.name().contains("BatchNormalization"));
     let level = |micro| {

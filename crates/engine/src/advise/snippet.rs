@@ -155,9 +155,24 @@ impl Code {
 pub(super) fn lines(now: &Situation, name: &str, values: &[(&str, String)]) -> Option<String> {
     let batch = now.batch.unwrap_or(1);
     let of_loop = [("K", loops::micro_batches(&now.plan).to_string()), ("MICRO", batch.to_string())];
-    let values: Vec<_> = values.iter().cloned().chain(of_loop).collect();
-    written(now.api?, now.card.device.vendor, &now.plan, name, &now.code, &values)
+    let mut values: Vec<_> = values.iter().cloned().chain(of_loop).collect();
+    let replicas = now.plan.parallel.filter(|_| now.api == Some(Api::Tensorflow)).map_or(1, |p| p.replicas());
+    for (_, size) in values.iter_mut().filter(|(name, _)| BATCHES.contains(name)) {
+        let all = size.parse::<u64>().map(|n| n.saturating_mul(replicas.into()));
+        *size = all.map_or_else(|_| size.clone(), |n| n.to_string());
+    }
+    let text = written(now.api?, now.card.device.vendor, &now.plan, name, &now.code, &values)?;
+    let sizes = ["batch_size=", ".batch("].iter().any(|word| text.contains(word));
+    Some(if replicas > 1 && sizes {
+        format!("# A batch is that of all {replicas} GPUs.\n{text}")
+    } else {
+        text
+    })
 }
+
+/// Values that are sizes of a batch. Those of one GPU are given; a distribution strategy of TensorFlow deals out the batch of `fit` and of
+/// a data set to its replicas (keras/src/backend/tensorflow/trainer.py, 3.15: `distribute_strategy.experimental_distribute_dataset`).
+const BATCHES: [&str; 2] = ["BATCH", "MICRO"];
 
 /// The same for a plan.
 fn written(
