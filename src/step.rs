@@ -4,13 +4,15 @@ use crate::args::{EstimateArgs, GpuArgs, HostsArgs, ModelArgs, PlanArgs};
 use crate::failure::Failure;
 use crate::load::{self, Ready};
 use memfit_engine::devices::Card;
-use memfit_engine::{Companion, Estimate, Life, Mode, Model, Plan, Verdict};
+use memfit_engine::{Companion, Estimate, Framework, Life, Mode, Model, Plan, Verdict};
 use memfit_graph::Binding;
 
 /// An estimate with the model it is of.
 pub(crate) struct Step {
     /// The path as typed.
     pub(crate) file: String,
+    /// Whose rules apply to such a file where nobody says it.
+    pub(crate) usual: Framework,
     pub(crate) model: Model,
     pub(crate) binding: Binding,
     pub(crate) plan: Plan,
@@ -55,12 +57,32 @@ impl Step {
         gpu: &GpuArgs,
         hosts: &HostsArgs,
     ) -> Result<Step, Failure> {
+        Step::under(None, model, plan, gpu, hosts)
+    }
+
+    /// The same as after another: where no framework is typed, it is that step's, whatever the file's format.
+    pub(crate) fn after(
+        other: &Step,
+        model: &ModelArgs,
+        plan: &PlanArgs,
+        gpu: &GpuArgs,
+    ) -> Result<Step, Failure> {
+        Step::under(Some(other.plan.framework), model, plan, gpu, &HostsArgs::default())
+    }
+
+    fn under(
+        framework: Option<Framework>,
+        model: &ModelArgs,
+        plan: &PlanArgs,
+        gpu: &GpuArgs,
+        hosts: &HostsArgs,
+    ) -> Result<Step, Failure> {
         // What is wrong with the flags alone is told before a file is opened.
         plan.framework()?;
         let mut card = gpu.card()?;
         let loaded = load::load(model)?;
         let (flags, usual) = (plan, loaded.usual());
-        let (mut plan, plan_warnings) = flags.plan(usual)?;
+        let (mut plan, plan_warnings) = flags.plan(framework.map_or(usual, |other| usual.with(other)))?;
         let second = hosts.second(&plan)?;
         let own = plan.allocator.clone();
         hosts.first(gpu, &mut card, &mut plan)?;
@@ -75,7 +97,7 @@ impl Step {
         estimate.warnings.extend(of_stack);
         estimate.warnings.extend(gpu.warnings(&plan));
         let Ready { file, model, binding, .. } = ready;
-        Ok(Step { file, model, binding, plan, card, estimate, second, process: None })
+        Ok(Step { file, usual: usual.framework, model, binding, plan, card, estimate, second, process: None })
     }
 
     /// All that `memfit estimate` is asked about: the step on its host, with the process around it.

@@ -4,7 +4,8 @@ use crate::args::{DiffArgs, DiffFormat};
 use crate::failure::Failure;
 use crate::output;
 use crate::step::Step;
-use memfit_report::diff;
+use memfit_report::diff::{self, Sides};
+use memfit_report::framework;
 
 /// Estimates both under the same plan and writes what differs.
 pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
@@ -15,12 +16,37 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
         ));
     }
     let old = Step::new(&args.models.of(&args.old), &args.plan, &args.gpu)?;
-    let new = Step::new(&args.models.of(&args.new), &args.plan, &args.gpu)?;
+    let new = Step::after(&old, &args.models.of(&args.new), &args.plan, &args.gpu)?;
     let found = memfit_engine::diff::diff(&old.estimate, &new.estimate);
-    let names = [&*old.file, &*new.file];
+    let warnings = warnings(&old, &new, args.plan.framework()?.is_some());
+    let sides = Sides {
+        names: [&*old.file, &*new.file],
+        frameworks: [old.plan.framework, new.plan.framework],
+        warnings: &warnings,
+    };
     output::print(&match args.format {
-        DiffFormat::Text => diff::text(&found, names, args.top),
-        DiffFormat::Markdown => diff::markdown(&found, names, args.top),
-        DiffFormat::Json => diff::json(&found, names),
+        DiffFormat::Text => diff::text(&found, &sides, args.top, output::width()),
+        DiffFormat::Markdown => diff::markdown(&found, &sides, args.top),
+        DiffFormat::Json => diff::json(&found, &sides),
     })
+}
+
+/// Where the files by themselves would not have been trained in the same way.
+fn warnings(old: &Step, new: &Step, is_typed: bool) -> Vec<String> {
+    let (one, other) = (framework(old.usual), framework(new.usual));
+    let mut warnings = Vec::new();
+    if one != other && !is_typed {
+        let (old, new) = (&old.file, &new.file);
+        warnings.push(format!(
+            "{old} by itself is a model of {one}, {new} one of {other}: both are estimated under {one}; --framework says another"
+        ));
+    }
+    if old.plan.xla != new.plan.xla {
+        let (with, without) = if old.plan.xla { (old, new) } else { (new, old) };
+        warnings.push(format!(
+            "the step of {} is compiled with XLA, that of {} is not, as the Keras that wrote each does: --xla or --no-xla says it of both",
+            with.file, without.file
+        ));
+    }
+    warnings
 }

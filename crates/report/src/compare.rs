@@ -4,6 +4,7 @@ use crate::amounts::Unit;
 use crate::json::{self, Document};
 use crate::text::style::{self, HEAD};
 use crate::text::table::{Column, Table, printable};
+use crate::text::wrapped;
 use memfit_engine::compare::{Component, Side, components};
 use memfit_engine::{Estimate, Fit};
 use memfit_graph::Bytes;
@@ -42,10 +43,8 @@ pub fn text(this: &Estimate, that: &Estimate, width: usize) -> String {
     if let Some(c) = worst.filter(|c| c.worse() > 0) {
         let what = if c.side == Side::Has { "has less" } else { "takes more" };
         let bytes = Bytes(c.worse().unsigned_abs());
-        out.push_str(&format!(
-            "\nthe largest difference against that: {} {what}, {bytes}\n",
-            printable(&c.name)
-        ));
+        let told = format!("the largest difference against that: {} {what}, {bytes}", printable(&c.name));
+        out.push_str(&format!("\n{}\n", wrapped(&told, width.max(60))));
     }
     out
 }

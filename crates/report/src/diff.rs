@@ -2,12 +2,17 @@
 
 use crate::amounts::grouped;
 use crate::markdown::escape;
+use crate::text::list;
+use crate::text::style::WARN;
+use crate::text::table::{printable, shorten};
 use crate::words;
+use memfit_engine::Framework;
 use memfit_engine::diff::{Change, Diff, LayerChange};
 use memfit_graph::Bytes;
 use memfit_graph::order::largest_first;
 use serde_json::{Value, json};
 use std::fmt::Write;
+use unicode_width::UnicodeWidthStr;
 
 /// A difference with its sign: `+1.5 MiB`.
 fn signed([old, new]: [Bytes; 2]) -> String {
@@ -44,62 +49,67 @@ fn totals(diff: &Diff) -> [(&'static str, [Bytes; 2]); 3] {
     [("on the device", diff.device), ("live tensors", diff.allocated), ("saved for backward", diff.saved)]
 }
 
+/// The two that are compared, the one before first.
+#[derive(Clone, Copy, Debug)]
+pub struct Sides<'a> {
+    /// What their files are called.
+    pub names: [&'a str; 2],
+    /// Whose rules applied.
+    pub frameworks: [Framework; 2],
+    /// What the reader should know of how they were compared.
+    pub warnings: &'a [String],
+}
+
+/// A row of sizes, 60 columns wide.
+fn row(out: &mut String, name: &str, pair: [Bytes; 2]) {
+    let [before, after] = pair.map(|bytes| bytes.to_string());
+    let _ = writeln!(out, "  {name:<20} {before:>10} -> {after:>10}  {:>11}", signed(pair));
+}
+
 /// As text; at most `top` layers.
-pub fn text(diff: &Diff, [old, new]: [&str; 2], top: usize) -> String {
+pub fn text(diff: &Diff, sides: &Sides<'_>, top: usize, width: usize) -> String {
+    let width = width.max(60);
+    let [old, new] = sides.names.map(printable);
+    let mut warned = String::new();
+    list(&mut warned, "Warnings", WARN, sides.warnings, width);
     if diff.is_empty() {
-        return format!("{old} and {new} take the same memory, layer by layer.\n");
+        return format!("{old} and {new} take the same memory, layer by layer.\n{warned}");
     }
-    let mut out = format!("{old} -> {new}\n\n");
+    let head = format!("{old} -> {new}");
+    let mut out = if head.width() > width { format!("{old}\n-> {new}\n\n") } else { format!("{head}\n\n") };
     for (name, pair) in totals(diff) {
-        let _ = writeln!(
-            out,
-            "  {name:<20} {:>12} -> {:>12}  {:>12}",
-            pair[0].to_string(),
-            pair[1].to_string(),
-            signed(pair)
-        );
+        row(&mut out, name, pair);
     }
     let [before, after] = diff.parameters.map(grouped);
-    let _ = writeln!(out, "  {:<20} {before:>12} -> {after:>12}", "parameters");
+    let _ = writeln!(out, "  {:<20} {before:>10} -> {after:>10}", "parameters");
     if !diff.categories.is_empty() {
         out.push_str("\nAt the peak\n");
         for (category, pair) in &diff.categories {
-            let name = words::category(*category);
-            let _ = writeln!(
-                out,
-                "  {name:<20} {:>12} -> {:>12}  {:>12}",
-                pair[0].to_string(),
-                pair[1].to_string(),
-                signed(*pair)
-            );
+            row(&mut out, words::category(*category), *pair);
         }
     }
     if !diff.layers.is_empty() {
         let _ = writeln!(out, "\nLayers that differ ({})", diff.layers.len());
         for layer in sorted(diff).into_iter().take(top) {
-            let _ =
-                writeln!(out, "  {:<8} {:>12}  {}", word(&layer.change), signed(layer.at_peak), name(layer));
+            let name = shorten(&printable(&name(layer)), width - 24);
+            let _ = writeln!(out, "  {:<8} {:>12}  {name}", word(&layer.change), signed(layer.at_peak));
         }
         if diff.layers.len() > top {
             let _ = writeln!(out, "  and {} more (--top all)", diff.layers.len() - top);
         }
     }
-    out
+    out + &warned
 }
 
 /// As Markdown for a comment.
-pub fn markdown(diff: &Diff, [old, new]: [&str; 2], top: usize) -> String {
+pub fn markdown(diff: &Diff, sides: &Sides<'_>, top: usize) -> String {
+    let [old, new] = sides.names.map(escape);
+    let warned: String = sides.warnings.iter().map(|w| format!("\n**Warning:** {}\n", escape(w))).collect();
     if diff.is_empty() {
-        return format!(
-            "**{}** and **{}** take the same memory, layer by layer.\n",
-            escape(old),
-            escape(new)
-        );
+        return format!("**{old}** and **{new}** take the same memory, layer by layer.\n{warned}");
     }
     let mut out = format!(
-        "### GPU memory: {} → {}\n\n| | before | after | change |\n| --- | ---: | ---: | ---: |\n",
-        escape(old),
-        escape(new)
+        "### GPU memory: {old} → {new}\n{warned}\n| | before | after | change |\n| --- | ---: | ---: | ---: |\n"
     );
     let categories = diff.categories.iter().map(|(category, pair)| (words::category(*category), *pair));
     for (name, pair) in totals(diff).into_iter().chain(categories) {
@@ -128,7 +138,8 @@ pub fn markdown(diff: &Diff, [old, new]: [&str; 2], top: usize) -> String {
 }
 
 /// As JSON; every layer that differs.
-pub fn json(diff: &Diff, [old, new]: [&str; 2]) -> String {
+pub fn json(diff: &Diff, sides: &Sides<'_>) -> String {
+    let ([old, new], [old_framework, new_framework]) = (sides.names, sides.frameworks.map(words::framework));
     let pair = |[old, new]: [Bytes; 2]| json!({"old_bytes": old.0, "new_bytes": new.0});
     let layers: Vec<Value> = diff
         .layers
@@ -152,6 +163,9 @@ pub fn json(diff: &Diff, [old, new]: [&str; 2]) -> String {
         "tool": crate::json::TOOL,
         "old": old,
         "new": new,
+        "old_framework": old_framework,
+        "new_framework": new_framework,
+        "warnings": sides.warnings,
         "same": diff.is_empty(),
         "device": pair(diff.device),
         "allocated": pair(diff.allocated),
@@ -171,11 +185,23 @@ mod tests {
     fn nothing_and_something() {
         let old = crate::sample::estimate();
         let mut new = old.clone();
-        assert!(text(&memfit_engine::diff::diff(&old, &new), ["a", "b"], 5).contains("the same memory"));
+        let warnings = ["under another framework".to_owned()];
+        let sides = Sides { names: ["a", "b"], frameworks: [Framework::Tensorflow; 2], warnings: &warnings };
+        let same = memfit_engine::diff::diff(&old, &new);
+        assert!(text(&same, &sides, 5, 80).contains("the same memory"));
         new.layers[1].name = "features.zero".into();
+        new.layers[2].name = "a.module.in.a.module.in.a.module.of.a.rather.long.name".into();
         new.peak.device += Bytes::mib(1);
         let found = memfit_engine::diff::diff(&old, &new);
-        let text = text(&found, ["a", "b"], 5);
+        let json: Value = serde_json::from_str(&json(&found, &sides)).unwrap();
+        assert_eq!(
+            (&json["new_framework"], &json["warnings"][0]),
+            (&json!("tensorflow"), &json!(warnings[0]))
+        );
+        assert!(markdown(&found, &sides, 5).contains("**Warning:** under another framework"));
+        let text = crate::sample::plain(&text(&found, &sides, 5, 60));
+        assert!(text.ends_with("\nWarnings\n- under another framework\n"), "{text}");
+        assert!(text.lines().all(|line| line.width() <= 60), "{text}");
         assert!(text.contains("+1.0 MiB") && text.contains("features.zero (was features.0)"), "{text}");
     }
 }

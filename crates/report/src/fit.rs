@@ -3,10 +3,13 @@
 use crate::json::to_text;
 use crate::text::style::{GOOD, HEAD, NOTE, WARN};
 use crate::text::table::{Column, Table, printable};
+use crate::text::wrapped;
 use crate::{amounts, words};
+use anstyle::Style;
 use memfit_engine::fit::{Cell, smallest};
 use memfit_graph::Bytes;
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
 /// A matrix with what was searched.
 #[derive(Clone, Copy, Debug)]
@@ -157,27 +160,29 @@ pub fn text(m: &Matrix<'_>, width: usize) -> String {
         table.row(row);
     }
     table.write(&mut out, width, HEAD);
-    notes(&mut out, m);
+    notes(&mut out, m, width);
     out
 }
 
-fn notes(out: &mut String, m: &Matrix<'_>) {
-    out.push_str(&format!(
-        "\n{NOTE}largest: fits if all goes as expected; safe: at the high end of the range too{NOTE:#}\n"
-    ));
+fn notes(out: &mut String, m: &Matrix<'_>, width: usize) {
+    out.push('\n');
+    let mut note =
+        |style: Style, text: &str| out.push_str(&format!("{style}{}{style:#}\n", wrapped(text, width)));
+    note(NOTE, "largest: fits if all goes as expected; safe: at the high end of the range too");
     if m.cells.iter().any(|cell| cell.is_partial) {
-        out.push_str(&format!("{WARN}{}{WARN:#}\n", words::PARTIAL));
+        note(WARN, words::PARTIAL);
     }
     if m.cells.iter().any(|cell| cell.ends) {
-        out.push_str(&format!("{NOTE}* the model itself takes no more{NOTE:#}\n"));
+        note(NOTE, "* the model itself takes no more");
     }
     if m.cells.iter().any(|cell| cell.open) {
-        out.push_str(&format!("{NOTE}+ no larger size was tried: more fits{NOTE:#}\n"));
+        note(NOTE, "+ no larger size was tried: more fits");
     }
     if m.cells.iter().any(|cell| !cell.monotone && !cell.ends && !cell.open) {
-        out.push_str(&format!(
-            "{NOTE}~ not a sharp border: some below it fail, since blocks fit into each other by chance, or too many lie above it to try them all{NOTE:#}\n"
-        ));
+        note(
+            NOTE,
+            "~ not a sharp border: some below it fail, since blocks fit into each other by chance, or too many lie above it to try them all",
+        );
     }
     let best = smallest(m.cells);
     let cards: std::collections::BTreeSet<&str> = m.cells.iter().map(|cell| &*cell.gpu).collect();
@@ -191,15 +196,15 @@ fn notes(out: &mut String, m: &Matrix<'_>) {
     } else if cards.len() > 1 && (m.batch.is_some() || m.axis != "batch") {
         for cell in best {
             let plan = format!("{}, {}", words::precision(cell.precision), cell.optimizer);
-            out.push_str(&format!(
-                "smallest card for {size} ({plan}): {GOOD}{}{GOOD:#}, {}\n",
-                printable(&cell.gpu),
-                cell.capacity
-            ));
+            let (what, gpu) = (format!("smallest card for {size} ({plan}):"), printable(&cell.gpu));
+            let line = format!("{what} {gpu}, {}", cell.capacity);
+            let gap = if line.width() <= width { " " } else { "\n  " };
+            out.push_str(&format!("{what}{gap}{GOOD}{gpu}{GOOD:#}, {}\n", cell.capacity));
         }
     }
     for warning in m.warnings {
-        out.push_str(&format!("{WARN}warning{WARN:#}: {}\n", printable(warning)));
+        let text = wrapped(&format!("warning: {}", printable(warning)), width);
+        out.push_str(&format!("{WARN}warning{WARN:#}{}\n", text.strip_prefix("warning").unwrap_or(&text)));
     }
 }
 
@@ -254,14 +259,17 @@ mod tests {
             a100-80gb  80.00 GiB  mixed-fp16   1,204~  1,083      79.71       78.05
 
             largest: fits if all goes as expected; safe: at the high end of the range too
-            ~ not a sharp border: some below it fail, since blocks fit into each other by chance, or too many lie above it to try them all
+            ~ not a sharp border: some below it fail, since blocks fit into each other by chance, or too many
+              lie above it to try them all
             smallest card for batch 50 (fp32, adam): a100-80gb, 80.00 GiB
             smallest card for batch 50 (mixed-fp16, adam): rtx-3060, 12.00 GiB
             warning: --ema does nothing
-        "#]].assert_eq(&plain(&text(&m, 100)));
+        "#]]
+        .assert_eq(&plain(&text(&m, 100)));
         let json: serde_json::Value = serde_json::from_str(&json(&m)).unwrap();
         assert_eq!(json["results"][3]["max_batch_size"], 1_204);
         assert_eq!(json["smallest"][0]["gpu"], "a100-80gb");
+        assert!(plain(&text(&m, 60)).lines().all(|line| line.width() <= 60), "{}", text(&m, 60));
         assert!(m.any() && !Matrix { cells: &cells[..1], ..m }.any());
     }
 

@@ -3,6 +3,7 @@
 use crate::json::to_text;
 use crate::text::style::HEAD;
 use crate::text::table::{Column, Table};
+use crate::text::wrapped;
 use memfit_engine::devices::{Device, Vendor};
 use serde::Serialize;
 
@@ -71,11 +72,11 @@ pub fn text(cards: &[&Device], width: usize) -> String {
     }
     let mut out = String::new();
     table.write(&mut out, width.max(60), HEAD);
-    out.push_str(
-        "\ntotal: what nvidia-smi shows; visible: what a framework can see of it, before any context\n",
-    );
+    let mut note = |text: &str| out.push_str(&format!("{}\n", wrapped(text, width.max(60))));
+    note("");
+    note("total: what nvidia-smi shows; visible: what a framework can see of it, before any context");
     if estimated {
-        out.push_str("~ no figure was found; estimated from cards like it, on the safe side\n");
+        note("~ no figure was found; estimated from cards like it, on the safe side");
     }
     out
 }

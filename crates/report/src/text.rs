@@ -121,6 +121,14 @@ pub(crate) fn list(out: &mut String, title: &str, style: anstyle::Style, items: 
     }
 }
 
+/// Text with its further lines indented below its first.
+pub(crate) fn wrapped(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    bullet(&mut out, text, width);
+    out.truncate(out.trim_end().len());
+    out
+}
+
 /// One item, its further lines indented below its first.
 fn bullet(out: &mut String, text: &str, width: usize) {
     use unicode_width::UnicodeWidthStr;

@@ -25,7 +25,8 @@ pub fn tight(is_partial: bool) -> &'static str {
     }
 }
 
-pub(crate) fn framework(f: Framework) -> &'static str {
+/// As `--framework` takes it.
+pub fn framework(f: Framework) -> &'static str {
     match f {
         Framework::Pytorch => "pytorch",
         Framework::Tensorflow => "tensorflow",
@@ -199,6 +200,7 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     rest(plan.checkpoint != Checkpoint::None, format!("checkpoint {}", checkpoint(plan.checkpoint)));
     rest(!plan.freeze.is_empty(), format!("frozen {}", plan.freeze.join(" ")));
     rest(plan.weight_decay, "weight decay".into());
+    rest(plan.clip_norm, "gradients clipped".into());
     rest(plan.keep_gradients, "gradients kept".into());
     rest(plan.loss != Loss::Auto, format!("loss {}", loss(plan.loss)));
     rest(plan.ema, "averaged weights".into());

@@ -6,6 +6,7 @@ use super::table::printable;
 use crate::words;
 use memfit_engine::{Estimate, Fit, Phase, Verdict};
 use memfit_graph::Bytes;
+use unicode_width::UnicodeWidthStr;
 
 /// Writes `Fit …`, where there is a card.
 pub(super) fn write(out: &mut String, e: &Estimate, width: usize) {
@@ -16,11 +17,11 @@ pub(super) fn write(out: &mut String, e: &Estimate, width: usize) {
         Verdict::DoesNotFit => format!("{reserved} wanted, {usable} usable of {}", fit.capacity),
         _ => format!("{reserved} of {usable} usable, {size} left"),
     };
-    out.push_str(&format!(
-        "\n{HEAD}Fit{HEAD:#}   {} on {}: {room}\n",
-        style::verdict(fit.verdict),
-        printable(&fit.gpu)
-    ));
+    let gpu = printable(&fit.gpu);
+    let line = format!("{} on {gpu}: {room}", words::verdict_in_words(fit.verdict));
+    // The numbers go to a line of their own where the terminal is too narrow.
+    let gap = if "Fit   ".len() + line.width() <= width { " " } else { "\n      " };
+    out.push_str(&format!("\n{HEAD}Fit{HEAD:#}   {} on {gpu}:{gap}{room}\n", style::verdict(fit.verdict)));
     for line in notes(fit, e.timeline.is_partial) {
         out.push_str("      ");
         flow(out, &[line], width.saturating_sub(6));

@@ -48,12 +48,13 @@ fn headline(out: &mut String, e: &Estimate, width: usize) {
         out.push_str(&format!("{INDENT}{reserved:>column$} reserved by the framework's allocator\n"));
     }
     if e.breakdown.context > Bytes::ZERO {
-        let range = if p.device_low < p.device_high {
-            format!(", between {} and {}", p.device_low, p.device_high)
-        } else {
-            String::new()
-        };
-        out.push_str(&format!("{INDENT}{device:>column$} on the device{range}\n"));
+        let mut line = format!("{INDENT}{device:>column$} on the device");
+        if p.device_low < p.device_high {
+            let range = format!("between {} and {}", p.device_low, p.device_high);
+            let fits = line.len() + 2 + range.len() <= width;
+            line += &if fits { format!(", {range}") } else { format!(",\n{INDENT}{:column$} {range}", "") };
+        }
+        out.push_str(&format!("{line}\n"));
     }
     if e.plan.mode == Mode::Train {
         out.push_str(&format!("{INDENT}{saved:>column$} saved for backward at the end of forward\n"));

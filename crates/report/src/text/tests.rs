@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::sample;
+use memfit_engine::{Fit, Verdict};
 
 fn plain(e: &Estimate, options: &Options) -> String {
     sample::plain(&estimate(e, options))
@@ -145,6 +146,21 @@ fn a_card_that_is_too_small_says_what_failed() {
               3.0 MiB was free, 3.0 MiB of it in pieces of at most 1.0 MiB
     "#]]
     .assert_eq(&(part.join("\n") + "\n"));
+}
+
+#[test]
+fn nothing_is_wider_than_the_narrowest_terminal() {
+    use unicode_width::UnicodeWidthStr;
+    let mut e = sample::estimate();
+    e.fit = Some(Fit { verdict: Verdict::Fits, shortage: None, ..sample::fit() });
+    let text = plain(&e, &Options { width: 60, ..Options::default() });
+    let too_wide: Vec<&str> = text.lines().filter(|l| l.width() > 60).collect();
+    assert!(too_wide.is_empty(), "{too_wide:#?}");
+    for said in
+        ["on the device,\n", "between 395.1 MiB and 455.1 MiB\n", "Fit   fits on rtx-3060:", " MiB left\n"]
+    {
+        assert!(text.contains(said), "no {said} in {text}");
+    }
 }
 
 /// The number that stands in a column, as printed.
