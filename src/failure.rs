@@ -1,6 +1,7 @@
 //! Why a command could not do its work: what it is about, what is wrong, and every problem found.
 
 use memfit_graph::Problem;
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 
@@ -60,15 +61,47 @@ impl fmt::Display for Failure {
 fn problem(f: &mut fmt::Formatter<'_>, p: &Problem, indent: &str) -> fmt::Result {
     // An importer calls the file as a whole `file`; its name is on the line already.
     let place = if p.place == "file" { "" } else { &*p.place };
-    match (place, &*p.op) {
-        ("", "") => write!(f, "{}", p.message)?,
-        (place, "") => write!(f, "{place}: {}", p.message)?,
-        (place, op) => write!(f, "{place} ({op}): {}", p.message)?,
+    let (place, op, message) = (quoted(place), quoted(&p.op), quoted(&p.message));
+    match (&*place, &*op) {
+        ("", "") => write!(f, "{message}")?,
+        (place, "") => write!(f, "{place}: {message}")?,
+        (place, op) => write!(f, "{place} ({op}): {message}")?,
     }
     match &p.hint {
-        Some(hint) => write!(f, "\n{indent}hint: {hint}"),
+        Some(hint) => write!(f, "\n{indent}hint: {}", quoted(hint)),
         None => Ok(()),
     }
+}
+
+/// No name or path that people give is longer, but a file may hold one of megabytes.
+const LONGEST_WORD: usize = 300;
+
+/// No message has more of them; an end that comes to it is one that was quoted.
+const LONGEST: usize = 10_000;
+
+/// A message with what it quotes shortened in the middle where it is too long to be read.
+pub(crate) fn quoted(text: &str) -> Cow<'_, str> {
+    let is_long = |word: &str| word.len() > LONGEST_WORD;
+    if text.len() <= LONGEST && !text.split(char::is_whitespace).any(is_long) {
+        return Cow::Borrowed(text);
+    }
+    let words = text.split_inclusive(char::is_whitespace).map(|word| shortened(word, LONGEST_WORD));
+    Cow::Owned(shortened(&words.collect::<String>(), LONGEST).into_owned())
+}
+
+/// About `most` bytes of a text, the most of them from its beginning.
+fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return Cow::Borrowed(text);
+    }
+    let (mut front, mut back) = (most / 3 * 2, text.len() - most / 3);
+    while !text.is_char_boundary(front) {
+        front -= 1;
+    }
+    while !text.is_char_boundary(back) {
+        back += 1;
+    }
+    Cow::Owned(format!("{}…{}", &text[..front], &text[back..]))
 }
 
 #[cfg(test)]
@@ -90,6 +123,9 @@ mod tests {
             two.to_string(),
             "m.onnx: 2 problems\n  /conv1/Conv (Conv): input 1: expected rank 4, found rank 2\n    hint: export again\n  cut short"
         );
+        let long = Problem::new("x", format!("the size of {} is not known", "é".repeat(1 << 20)));
+        let long = Failure::of_file("m.onnx", vec![long]).to_string();
+        assert!(long.len() < 400 && long.contains("é…é") && long.ends_with("é is not known"), "{long}");
         let flag = Failure::new("--framework burn", "not supported yet").hint("use pytorch");
         assert_eq!(flag.to_string(), "--framework burn: not supported yet\n  hint: use pytorch");
     }

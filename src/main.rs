@@ -13,6 +13,7 @@ mod progress;
 mod spool;
 mod step;
 mod table;
+mod text;
 mod threads;
 
 use args::{Cli, Command};

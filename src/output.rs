@@ -1,6 +1,6 @@
 //! Standard output and error: colour where it is wanted, and readers that go away.
 
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use anstream::ColorChoice;
 use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
@@ -91,7 +91,7 @@ pub(crate) fn error(failure: &Failure) {
 /// Tells what went wrong with a part of the work.
 pub(crate) fn warn(message: &str) {
     let mut err = anstream::AutoStream::auto(std::io::stderr().lock());
-    let _ = writeln!(err, "warning: {}", visible(message));
+    let _ = writeln!(err, "warning: {}", visible(&failure::quoted(message)));
 }
 
 /// Names come from files: what would move the cursor is replaced.

@@ -17,7 +17,7 @@ pub(crate) struct CalibrateArgs {
     /// Files of records: one JSON document each, or one a line
     #[arg(value_name = "RECORDS", required = true)]
     pub(crate) records: Vec<PathBuf>,
-    /// Where to write; without it, standard output
+    /// Where to write; without it, or with -, standard output
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
 }

@@ -2,7 +2,7 @@
 
 use super::{stack, typed};
 use crate::failure::Failure;
-use crate::host;
+use crate::{host, text};
 use clap::Args;
 use memfit_engine::devices::{Card, catalogue};
 use memfit_engine::{Framework, Plan};
@@ -64,7 +64,7 @@ impl OthersArgs {
 
     fn profile(&self) -> Result<Option<DeviceProfile>, Failure> {
         let Some(path) = &self.device_profile else { return Ok(None) };
-        let text = std::fs::read_to_string(path).map_err(|e| self.wrong(format!("cannot be read: {e}")))?;
+        let text = text::read(path).map_err(|e| self.wrong(format!("cannot be read: {e}")))?;
         DeviceProfile::read(&text)
             .map(Some)
             .map_err(|message| self.wrong(message).hint("memfit calibrate writes one"))

@@ -24,7 +24,7 @@ pub(crate) use gpu::{GpuArgs, GpusArgs, HostsArgs, StackArgs};
 pub(crate) use life::{LifeArgs, OwnLifeArgs};
 pub(crate) use plan::PlanArgs;
 pub(crate) use report::{Document, ReportArgs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 pub(crate) use typed::memory;
 pub(crate) use validate::{Backend, Runner, ValidateArgs};
 
@@ -275,6 +275,11 @@ pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
+}
+
+/// The file that was named to write to; `-` is standard output, as nothing is.
+pub(crate) fn file(output: Option<&PathBuf>) -> Option<&Path> {
+    output.map(PathBuf::as_path).filter(|path| path.as_os_str() != "-")
 }
 
 /// What `memfit estimate` would understand of these words; the first is the command.

@@ -3,7 +3,7 @@
 use super::{GpuArgs, ModelArgs, PlanArgs};
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Writes an estimate as a document that needs nothing else: a page, Markdown for a review, a card, a badge.
 ///
@@ -22,21 +22,26 @@ pub(crate) struct ReportArgs {
     pub(crate) plan: PlanArgs,
     #[command(flatten)]
     pub(crate) gpu: GpuArgs,
-    /// Where to write; a folder for a folder of models. Without it, standard output
+    /// Where to write; a folder for a folder of models. Without it, or with -, standard output
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    pub(crate) output: Option<PathBuf>,
+    output: Option<PathBuf>,
     /// What to write, where the name of the file does not say it
     #[arg(long = "as", value_enum, value_name = "KIND", help_heading = "Output", alias = "format")]
     kind: Option<Document>,
 }
 
 impl ReportArgs {
+    /// Where to write, where that is not standard output.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        super::file(self.output.as_ref())
+    }
+
     /// What to write: as asked, else as the file's name says, else HTML into a folder and Markdown onto a terminal.
     pub(crate) fn document(&self) -> Result<Document, Failure> {
         if let Some(kind) = self.kind {
             return Ok(kind);
         }
-        let Some(output) = &self.output else { return Ok(Document::Markdown) };
+        let Some(output) = self.file() else { return Ok(Document::Markdown) };
         let extension = output.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
         match &*extension {
             "html" | "htm" => Ok(Document::Html),

@@ -26,7 +26,6 @@ use config::{Config, Growth, Model};
 use memfit_engine::{Estimate, Peak, Verdict};
 use memfit_graph::Bytes;
 use memfit_report::tight;
-use std::fs;
 
 /// Whether something is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,9 +177,4 @@ impl Growth {
             Growth::Size(bytes) => before + bytes,
         }
     }
-}
-
-fn read(path: &std::path::Path) -> Result<String, Failure> {
-    fs::read_to_string(path)
-        .map_err(|error| Failure::new(path.display().to_string(), format!("cannot be read: {error}")))
 }

@@ -18,7 +18,7 @@ pub(crate) fn report(args: &ReportArgs) -> Result<Finding, Failure> {
     let kind = args.document()?;
     let step = Step::new(&args.model, &args.plan, &args.gpu)?;
     let text = write(kind, &step);
-    match &args.output {
+    match args.file() {
         Some(path) => output::save(path, &text)?,
         None => output::print(&text)?,
     }

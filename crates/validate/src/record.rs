@@ -211,7 +211,8 @@ pub fn read(text: &str) -> Result<Vec<Record>, String> {
         match serde_json::from_str(line) {
             Ok(record) => records.push(record),
             Err(error) if error.is_eof() && k + 1 == lines.len() => {}
-            Err(error) => return Err(format!("line {}: {error}", i + 1)),
+            Err(error) if error.is_data() => return Err(format!("line {} is no record: {error}", i + 1)),
+            Err(error) => return Err(format!("line {} is not JSON: {error}", i + 1)),
         }
     }
     Ok(records)
@@ -237,7 +238,8 @@ mod tests {
         let line = record().line();
         let cut = format!("{line}{}", &line[..line.len() / 2]);
         assert_eq!(read(&cut).unwrap().len(), 1);
-        assert!(read(&format!("{{\"x\": 1}}\n{line}")).unwrap_err().starts_with("line 1"));
+        assert!(read(&format!("{{\"x\": 1}}\n{line}")).unwrap_err().starts_with("line 1 is no record"));
+        assert!(read(&format!("{line}no\n{line}")).unwrap_err().starts_with("line 2 is not JSON"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::args::{self, EstimateArgs};
 use crate::failure::Failure;
 use crate::table::flag;
+use crate::text;
 use memfit_graph::{Bytes, Problem};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -62,8 +63,10 @@ impl Config {
     /// Reads the file; everything wrong with it is told at once.
     pub(super) fn read(path: &Path) -> Result<Config, Failure> {
         let about = path.display().to_string();
-        let file: File = toml::from_str(&super::read(path)?).map_err(|error| {
-            Failure::new(&about, error.to_string()).hint("version = 1, then [[model]] with path = \"…\"")
+        let text = text::of(path)?;
+        let file: File = toml::from_str(&text).map_err(|error| {
+            let wrong = Failure::new(&about, told(&text, &error));
+            wrong.hint("version = 1, then [[model]] with path = \"…\"")
         })?;
         if file.version != VERSION {
             return Err(Failure::new(
@@ -100,7 +103,7 @@ impl Config {
         Ok(Config { baseline: file.baseline.map(|b| folder.join(b)), folder, models, asked })
     }
 
-    /// Device bytes by model; empty where there is no file yet.
+    /// Device bytes by model; empty where there is no file yet, or one that is damaged is about to be written anew.
     pub(super) fn baseline(&self, update: bool) -> Result<BTreeMap<String, u64>, Failure> {
         let Some(path) = &self.baseline else {
             let wanted = update.then(|| {
@@ -112,10 +115,13 @@ impl Config {
         if !path.exists() {
             return Ok(BTreeMap::new());
         }
-        serde_json::from_str(&super::read(path)?).map_err(|error| {
-            Failure::new(path.display().to_string(), format!("is no baseline: {error}"))
-                .hint("memfit check --update writes it anew")
-        })
+        let read = text::of(path).and_then(|text| {
+            serde_json::from_str(&text).map_err(|error| {
+                Failure::new(path.display().to_string(), format!("is no baseline: {error}"))
+                    .hint("memfit check --update writes it anew")
+            })
+        });
+        if update { Ok(read.unwrap_or_default()) } else { read }
     }
 
     pub(super) fn write_baseline(&self, device: &BTreeMap<String, u64>) -> Result<(), Failure> {
@@ -123,6 +129,17 @@ impl Config {
         let text = format!("{}\n", serde_json::to_string_pretty(device).unwrap_or_default());
         fs::write(path, text).map_err(|error| Failure::unwritten(path, &error))
     }
+}
+
+/// What is wrong with the text, with the line that it stands in, unless that is none for people to read.
+fn told(text: &str, error: &toml::de::Error) -> String {
+    const LONG: usize = 400;
+    let whole = error.to_string();
+    if whole.lines().all(|line| line.len() <= LONG) {
+        return whole;
+    }
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    format!("line {}: {}", before.lines().count().max(1), error.message())
 }
 
 impl Model {
@@ -190,6 +207,14 @@ fn thousandths(percent: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_is_too_long_to_show_is_counted() {
+        let wrong = |text: &str| told(text, &toml::from_str::<File>(text).err().unwrap());
+        assert!(wrong("version = 1\nversion").contains("2 | version"));
+        let long = wrong(&format!("version = 1\n{}", "A".repeat(1 << 20)));
+        assert!(long.starts_with("line 2: ") && long.len() < 100, "{long}");
+    }
 
     #[test]
     fn keys_are_flags() {

@@ -82,7 +82,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Finding, Failure> {
     let results = if kind == Document::Jsonl {
         lines::write(args, &root, &files)?
     } else {
-        let Some(target) = &args.output else {
+        let Some(target) = args.file() else {
             let message = "a folder of models becomes a folder of reports";
             return Err(Failure::new(asked.display().to_string(), message).hint("say where: -o reports"));
         };
@@ -91,7 +91,12 @@ pub(super) fn report(args: &ReportArgs) -> Result<Finding, Failure> {
     for note in results.iter().filter(|note| note.error.is_some()) {
         output::warn(&format!("{}: {}", note.name, note.error.as_deref().unwrap_or_default()));
     }
-    Ok(Finding::fine_if(results.iter().all(|note| note.error.is_none() && note.fits)))
+    let missing = results.iter().filter(|note| note.error.is_some()).count();
+    if missing > 0 {
+        let message = format!("{missing} of {} models could not be estimated", results.len());
+        return Err(Failure::new(asked.display().to_string(), message));
+    }
+    Ok(Finding::fine_if(results.iter().all(|note| note.fits)))
 }
 
 fn documents(

@@ -19,10 +19,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// Writes a line for each model that has none yet.
 pub(super) fn write(args: &ReportArgs, root: &Path, files: &[PathBuf]) -> Result<Vec<Note>, Failure> {
-    let place = args.output.clone().unwrap_or_else(|| "standard output".into());
+    let place = args.file().map_or_else(|| "standard output".into(), Path::to_owned);
     let failure = |error: Error| Failure::unwritten(&place, &error);
     let mut notes = Vec::new();
-    let (out, done): (Box<dyn Write + Send>, _) = match &args.output {
+    let (out, done): (Box<dyn Write + Send>, _) = match args.file() {
         // A pipe has nothing to go on with.
         Some(path) if path.exists() && !path.is_file() => {
             (Box::new(File::create(path).map_err(failure)?), None)

@@ -127,7 +127,7 @@ fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
 
 /// The records of a file; none where there is no file yet.
 fn read(path: &Path) -> Result<Option<String>, Failure> {
-    match std::fs::read_to_string(path) {
+    match crate::text::read(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Failure::new(path.display().to_string(), format!("cannot be read: {error}"))),

@@ -46,8 +46,7 @@ const MANY: [(&str, &str); 3] =
 pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
     let path = &args.model.file;
     let Some(into) = &args.record else { return Err(Failure::new("--suite", "--record says where to")) };
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::new(path.display().to_string(), format!("cannot be read: {e}")))?;
+    let text = crate::text::of(path)?;
     let runs = runs(&text, path, &common(args))?;
     let old = read(into)?.unwrap_or_default();
     let about = |message: String| Failure::new(into.display().to_string(), message);
