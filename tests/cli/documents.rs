@@ -52,6 +52,14 @@ fn a_document_is_chosen_by_its_name_and_says_what_the_json_does() {
         csv.lines().skip(1).map(|l| l.rsplit(',').nth(1).unwrap().parse::<u64>().unwrap()).sum();
     assert_eq!(Some(column), numbers["peak"]["allocated_bytes"].as_u64());
     assert_eq!(memfit(&["report", &model, "-b", "4", "-o", "x.pdf"]).code, 2);
+    // A dash is standard output, of which no name says a kind.
+    let at = Path::new(&model).parent().unwrap();
+    let dash = |more: &[&str]| -> crate::Run {
+        let words = [&["report", &*model, "-b", "4", "-o", "-"], more].concat();
+        crate::command(&words).current_dir(at).output().unwrap().into()
+    };
+    assert_eq!(dash(&[]).out, memfit(&["report", &model, "-b", "4"]).out);
+    assert!(dash(&["--as", "html"]).out.starts_with("<!DOCTYPE html>") && !at.join("-").exists());
     let shields = memfit(&["report", &model, "-b", "4", "--as", "shields"]).json();
     assert_eq!(shields["schemaVersion"], json!(1));
 }
@@ -63,10 +71,11 @@ fn one_bad_file_of_a_folder_does_not_stop_the_rest() {
     fs::write(format!("{folder}/bad.onnx"), b"not a model").unwrap();
     let run = memfit(&["report", &folder, "-b", "2", "--as", "jsonl"]);
     let lines: Vec<serde_json::Value> = run.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert_eq!((run.code, lines.len()), (1, 2));
+    assert_eq!((run.code, lines.len()), (2, 2));
+    assert!(run.err.ends_with("1 of 2 models could not be estimated\n"), "{}", run.err);
     assert!(lines[0]["error"].is_string() && lines[1]["peak"]["device_bytes"].is_u64());
     let out = format!("{folder}-reports");
-    assert_eq!(memfit(&["report", &folder, "-b", "2", "-o", &out]).code, 1);
+    assert_eq!(memfit(&["report", &folder, "-b", "2", "-o", &out]).code, 2);
     let index = fs::read_to_string(format!("{out}/index.html")).unwrap();
     assert!(index.contains("good.onnx.html") && index.contains("bad.onnx"));
 }
@@ -180,6 +189,13 @@ fn budgets_and_growth_are_gates() {
         "{}",
         text.err
     );
+    // A baseline that is damaged is told, and written anew where that is asked for.
+    write("budget = \"100GiB\"");
+    fs::write(folder.join("base.json"), "{\"conv\": ").unwrap();
+    let damaged = check(&[]);
+    assert!(damaged.code == 2 && damaged.err.contains("--update writes it anew"), "{}", damaged.err);
+    assert_eq!((check(&["--update"]).code, check(&[]).code), (0, 0));
+    assert!(fs::read_to_string(folder.join("base.json")).unwrap().contains("\"conv\": "));
     write("no_such_flag = 1");
     let bad = check(&[]);
     assert!(bad.code == 2 && bad.err.contains("--no-such-flag"), "{}", bad.err);
@@ -215,7 +231,7 @@ fn a_large_folder_is_gone_on_with_after_a_stop() {
     for out in [&whole, &stopped] {
         let _ = fs::remove_dir_all(out);
     }
-    assert_eq!(memfit(&["report", models, "-b", "2", "-o", &whole]).code, 1);
+    assert_eq!(memfit(&["report", models, "-b", "2", "-o", &whole]).code, 2);
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_memfit"))
         .args(["report", models, "-b", "2", "-o", &stopped])
         .stderr(std::process::Stdio::null())
@@ -236,7 +252,7 @@ fn a_large_folder_is_gone_on_with_after_a_stop() {
     let text = fs::read(&kept).unwrap();
     fs::write(&kept, "mine").unwrap();
     let again = memfit(&["report", models, "-b", "2", "-o", &stopped]);
-    assert_eq!((again.code, again.err.matches("warning:").count()), (1, 12));
+    assert_eq!((again.code, again.err.matches("warning:").count()), (2, 12));
     assert_eq!(fs::read_to_string(&kept).unwrap(), "mine");
     fs::write(&kept, text).unwrap();
     let documents = |out: &str| {
@@ -273,14 +289,14 @@ fn lines_are_gone_on_with_after_a_stop() {
         memfit(&["report", models.to_str().unwrap(), "-b", batch, "--as", "jsonl", "-o", out]).code
     };
     let read = || fs::read_to_string(&out).unwrap();
-    assert_eq!(report("2"), 1);
+    assert_eq!(report("2"), 2);
     let whole = read();
     assert_eq!(whole.lines().count(), 4);
     // Two lines and a half were written, and the first of them is told from one that is written again.
     let cut = whole.lines().take(2).map(str::len).sum::<usize>() + 2 + 10;
     let marked = whole.replacen("schema_version", "SCHEMA_version", 1);
     fs::write(&out, &marked[..cut]).unwrap();
-    assert_eq!(report("2"), 1);
+    assert_eq!(report("2"), 2);
     assert_eq!(read(), marked);
     // A model that changed is read again, and those after it; so are all under other flags.
     fs::write(folder.join("b.onnx"), &bytes).unwrap();

@@ -82,6 +82,9 @@ fn plan_flags_reach_the_estimate() {
     let split = &with(&["--tensor-parallel", "2", "--pipeline-stages", "2"])["plan"];
     assert_eq!((split["gpus"].as_u64(), split["tensor_parallel"].as_u64()), (Some(4), Some(2)));
     assert!(split["parallel"].is_null(), "{split}");
+    assert_eq!(with(&["--global-clipnorm", "1"])["plan"]["global_clipnorm"], true);
+    let clipped = memfit(&["estimate", &model, "-b", "64", "--global-clipnorm", "1"]);
+    assert!(clipped.out.contains(" · gradients clipped"), "{}", clipped.out);
     let frozen = with(&["--freeze", "conv.*"]);
     assert_eq!(frozen["model"]["parameters_trainable"], 0);
     assert_eq!(frozen["plan"]["freeze"][0], "conv.*");

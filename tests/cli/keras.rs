@@ -91,11 +91,18 @@ fn tensorflow_gives_each_gpu_the_whole_model() {
         memfit(&[&["estimate", &model("lenet.keras"), "-b", "8", "--gpus", "2"], words].concat())
     };
     let said = "TensorFlow gives each GPU the whole model";
-    for (words, warns) in [(&[][..], false), (&["--parallel", "zero3"], true), (&["--parallel", "pp"], true)]
-    {
+    for (words, warns) in [
+        (&[][..], false),
+        (&["--parallel", "zero3"], true),
+        (&["--parallel", "pp"], true),
+        // Nothing of a Keras file is split, and that is what is counted.
+        (&["--parallel", "tp"], false),
+    ] {
         let run = told(words);
         assert_eq!((run.out + &run.err).contains(said), warns, "{words:?}");
     }
+    let split = told(&["--parallel", "tp"]).out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(split.contains("so each GPU has all"), "{split}");
 }
 
 #[test]
@@ -174,6 +181,75 @@ fn what_a_file_does_not_say_is_asked_for_and_taken() {
     assert_eq!(other["warnings"].as_array().unwrap().len(), 1, "{}", other["warnings"]);
     assert!(other["warnings"].to_string().contains("--layer shift"), "{}", other["warnings"]);
     fails(&memfit(&["estimate", &custom, "--layer", "scale"]), &["--layer", "shape=7x7x64"]);
+    let known =
+        memfit(&["inspect", &model("lenet.keras"), "--layer", "dense:params=3", "--format", "json"]).json();
+    assert!(
+        known["warnings"].to_string().contains("--layer dense: it does nothing"),
+        "{}",
+        known["warnings"]
+    );
+}
+
+#[test]
+fn several_gpus_have_a_batch_each_and_accumulate_nothing() {
+    let of = |words: &str| {
+        let words: Vec<&str> =
+            words.split(' ').chain(["--gpu", "1GiB", "--code", "--format", "json"]).collect();
+        memfit(&[&["advise", &model("lenet.keras")], &words[..]].concat()).json()
+    };
+    let code = |json: &serde_json::Value, name: &str| {
+        let change = json["changes"].as_array().unwrap().iter().find(|change| change["name"] == name);
+        change.map(|change| (change["title"].to_string(), change["snippet"].as_str().unwrap().to_owned()))
+    };
+    assert!(
+        code(&of("-b 4096"), "accumulate").is_some() && code(&of("-b 4096 --gpus 4"), "accumulate").is_none()
+    );
+    let size = |snippet: &str| -> u64 {
+        let (_, rest) = snippet.split_once("validation_batch_size=").unwrap();
+        rest.split_once(')').unwrap().0.parse().unwrap()
+    };
+    let (title, snippet) = code(&of("-b 64 --validation-batch 8192 --gpus 4"), "validation-batch").unwrap();
+    let each: u64 = title.split(|c: char| !c.is_ascii_digit()).find_map(|n| n.parse().ok()).unwrap();
+    assert!(size(&snippet) == 4 * each && snippet.contains("all 4 GPUs"), "{title}: {snippet}");
+    let (_, alone) = code(&of("-b 64 --validation-batch 8192"), "validation-batch").unwrap();
+    assert!(!alone.contains("GPUs"), "{alone}");
+    let told = memfit(&[
+        "estimate",
+        &model("lenet.keras"),
+        "-b",
+        "8",
+        "--gpus",
+        "2",
+        "--accumulate",
+        "2",
+        "--format",
+        "json",
+    ]);
+    assert!(told.json()["warnings"].to_string().contains("MirroredStrategy"), "{}", told.out);
+}
+
+#[test]
+fn a_difference_across_formats_is_one_of_the_models() {
+    let onnx = format!("{}/models/lenet.ts_train.onnx", env!("CARGO_MANIFEST_DIR"));
+    let diff = |old: &str, new: &str, more: &[&str]| {
+        memfit(&[&["diff", old, new, "-b", "8", "--format", "json"], more].concat()).json()
+    };
+    let frameworks =
+        |json: &serde_json::Value| [json["old_framework"].clone(), json["new_framework"].clone()];
+    let keras = model("lenet.keras");
+    for (old, new, more, framework, warns) in [
+        (&onnx, &keras, &[][..], "pytorch", true),
+        (&keras, &onnx, &[], "tensorflow", true),
+        (&keras, &onnx, &["--framework", "pytorch"], "pytorch", false),
+        (&onnx, &onnx, &[], "pytorch", false),
+    ] {
+        let found = diff(old, new, more);
+        assert_eq!(frameworks(&found), [framework; 2]);
+        let warnings = found["warnings"].to_string();
+        assert_eq!(warnings.contains(&format!("both are estimated under {framework}")), warns, "{warnings}");
+    }
+    let mixed = diff(&keras, &model("k2_func_res.h5"), &[]);
+    assert!(mixed["warnings"].to_string().contains("compiled with XLA"), "{}", mixed["warnings"]);
 }
 
 #[test]

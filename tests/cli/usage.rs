@@ -119,6 +119,8 @@ fn flags_that_do_nothing_are_told_and_none_wins_in_silence() {
         (&["--run-eagerly"], "--run-eagerly"),
         (&["--steps-per-execution", "4"], "--steps-per-execution"),
         (&["--layer", "conv:params=4"], "--layer"),
+        (&["--composed-attention"], "--composed-attention"),
+        (&["--tied-embeddings", "yes"], "--tied-embeddings"),
     ] {
         let told = run(flags).json()["warnings"].to_string();
         assert!(told.contains(flag) && told.contains("nothing"), "{flags:?}: {told}");
@@ -127,6 +129,12 @@ fn flags_that_do_nothing_are_told_and_none_wins_in_silence() {
         run(&["--framework", "tensorflow", "--no-xla", "--steps-per-execution", "4"]).json()["warnings"]
             .to_string();
     assert!(!told.contains("nothing"), "{told}");
+    let attends = format!("{}/models/gpt.ts_eval_b1.onnx", env!("CARGO_MANIFEST_DIR"));
+    for flag in [&["--composed-attention"][..], &["--tied-embeddings", "no"]] {
+        let of_gpt = ["estimate", &attends, "-b", "2", "--format", "json"];
+        let told = memfit(&[&of_gpt[..], flag].concat());
+        assert!(told.code == 0 && !told.out.contains("does nothing"), "{flag:?}: {}{}", told.out, told.err);
+    }
     fails(&run(&["--input", "x:2x3x8x8", "--input", "x:4x3x8x8"]), &["--input x", "more than once"]);
     let both = ["--gpu", "8GiB", "--stack", "others 1GiB", "--other-processes", "2GiB"];
     fails(&run(&both), &["--stack", "--other-processes"]);
@@ -162,6 +170,20 @@ fn a_stream_without_an_end_is_refused_by_its_beginning() {
     let run = memfit_with_input(&["inspect", "-", "-b", "2"], &model);
     assert!(run.code == 0 && run.out.contains("made_299"), "{}", run.err);
     fails(&memfit(&["diff", "-", "-", "-b", "2"]), &["standard input", "only one"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_device_without_an_end_is_no_text() {
+    let model = file("usage_zero.onnx", &Builder::conv().bytes());
+    for args in [
+        &["check", "/dev/zero"] as &[&str],
+        &["calibrate", "/dev/zero"],
+        &["estimate", &model, "-b", "2", "--device-profile", "/dev/zero"],
+        &["validate", "/dev/zero", "--suite", "--record", "/dev/null"],
+    ] {
+        fails(&memfit(args), &["/dev/zero", "expected text"]);
+    }
 }
 
 #[test]

@@ -314,4 +314,12 @@ fn records_of_a_card_are_its_profile() {
     assert!(wrong.code == 2 && wrong.err.contains("memfit calibrate writes one"), "{}", wrong.err);
     let none = memfit(&["calibrate", &file("validate_empty.jsonl", b"")]);
     assert!(none.code == 2 && none.err.contains("no record says"), "{}", none.err);
+    for (name, text) in [("validate_cut.json", "{\"x\":"), ("validate_none.json", "no\n")] {
+        let broken = memfit(&["calibrate", &file(name, text.as_bytes())]);
+        assert!(
+            broken.code == 2 && broken.err.contains(name) && broken.err.contains("not JSON"),
+            "{}",
+            broken.err
+        );
+    }
 }
