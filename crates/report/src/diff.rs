@@ -91,7 +91,7 @@ pub fn text(diff: &Diff, sides: &Sides<'_>, top: usize, width: usize) -> String 
     if !diff.layers.is_empty() {
         let _ = writeln!(out, "\nLayers that differ ({})", diff.layers.len());
         for layer in sorted(diff).into_iter().take(top) {
-            let name = shorten(&printable(&name(layer)), width - 24);
+            let name = shorten(&printable(&name(layer)), width - 25);
             let _ = writeln!(out, "  {:<8} {:>12}  {name}", word(&layer.change), signed(layer.at_peak));
         }
         if diff.layers.len() > top {

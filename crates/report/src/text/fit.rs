@@ -1,8 +1,8 @@
 //! Whether the step fits into the card that was named: the verdict, what is left or missing, and what failed.
 
-use super::flow;
 use super::style::{self, HEAD};
 use super::table::printable;
+use super::wrapped;
 use crate::words;
 use memfit_engine::{Estimate, Fit, Phase, Verdict};
 use memfit_graph::Bytes;
@@ -23,8 +23,8 @@ pub(super) fn write(out: &mut String, e: &Estimate, width: usize) {
     let gap = if "Fit   ".len() + line.width() <= width { " " } else { "\n      " };
     out.push_str(&format!("\n{HEAD}Fit{HEAD:#}   {} on {gpu}:{gap}{room}\n", style::verdict(fit.verdict)));
     for line in notes(fit, e.timeline.is_partial) {
-        out.push_str("      ");
-        flow(out, &[line], width.saturating_sub(6));
+        let lines = wrapped(&printable(&line), width.saturating_sub(6)).replace('\n', "\n      ");
+        out.push_str(&format!("      {lines}\n"));
     }
 }
 
