@@ -163,7 +163,8 @@ pub(crate) fn idle(plan: &Plan, usual: &Report, own: &Report) -> impl Iterator<I
         (tied, "--tied-embeddings does nothing: no output layer in this file was untied from an embedding by its export"),
     ]
     .into_iter()
-    .filter_map(|(idle, what)| idle.then(|| what.to_owned()))
+    .filter(|(idle, _)| *idle)
+    .map(|(_, what)| what.to_owned())
 }
 
 /// Rewrites `graph` in place. `inferred` is the result of [`memfit_graph::infer`] with nothing bound.

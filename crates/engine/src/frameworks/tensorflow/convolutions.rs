@@ -105,7 +105,7 @@ impl Convolutions {
     pub(super) fn of(plan: &Plan) -> Option<Convolutions> {
         let (capability, amd) = (plan.compute_capability, plan.amd);
         let is_known = capability.is_some() || amd.is_some();
-        (is_known && !plan.as_fake_tensors).then(|| Convolutions {
+        (is_known && !plan.as_fake_tensors).then_some(Convolutions {
             capability,
             amd,
             xla: plan.xla,
