@@ -2,8 +2,9 @@
 //!
 //! `at::scaled_dot_product_attention` (aten/src/ATen/native/transformers/attention.cpp, cuda/sdp_utils.cpp) takes flash
 //! attention for half types without a mask and heads of at most 256, from Ampere on; memory-efficient attention for float32 or a mask,
-//! and before Ampere for float16; and otherwise composes the result of products and a softmax, in float32
-//! throughout. (Hopper's cuDNN attention keeps what flash attention keeps.) The fused kernels keep queries, keys, values, the output, one float32 number a row (flash `[B, H, S]`,
+//! and before Ampere for float16, where every query head has its own key head; and otherwise composes the result of products and a
+//! softmax, in float32 throughout. (Hopper's cuDNN attention keeps what flash attention keeps.) The fused kernels keep queries, keys,
+//! values, the output, one float32 number a row (flash `[B, H, S]`,
 //! efficient padded to 32 rows) and the random state, never the S×S weights (derivatives.yaml:
 //! `_scaled_dot_product_flash_attention`, `_scaled_dot_product_efficient_attention`). Flash lays its output
 //! and gradients out like queries, keys and values (`empty_like`), efficient in the order `[B, S, H, D]`. Not counted: scratch inside of a kernel.
@@ -66,8 +67,9 @@ fn takes_flash(
         && !is_too_wide
 }
 
-/// Whether memory-efficient attention runs (sdp_utils.cpp, `can_use_mem_efficient_attention`, `minimum_gemm_alignment`, 2.15). Query heads
-/// may share key heads (torch/nn/functional.py, `scaled_dot_product_attention`, 2.15).
+/// Whether memory-efficient attention runs (sdp_utils.cpp, `can_use_mem_efficient_attention`, `minimum_gemm_alignment`). Of shared key
+/// heads 2.15 says that it takes them (torch/nn/functional.py, `scaled_dot_product_attention`); releases before it do not, nor do the
+/// reference numbers.
 fn takes_efficient(card: (u32, u32), dtype: DType, heads: [u64; 2]) -> bool {
     let unit = match dtype {
         DType::Float16 | DType::Bfloat16 if card >= AMPERE => 8,
@@ -92,11 +94,11 @@ pub fn attention(
     let [_, columns, kv_heads, _] = k.shape[..] else { return None };
     let [_, _, _, value_head] = v.shape[..] else { return None };
     let card = l.capability.unwrap_or(AMPERE);
-    let kernel = if options.composed || options.broadcast || !heads.is_multiple_of(kv_heads.max(1)) {
+    let kernel = if options.composed || options.broadcast {
         Kernel::Math
     } else if takes_flash(card, dtype, [head, value_head], [rows, columns], options, l.training) {
         Kernel::Flash
-    } else if takes_efficient(card, dtype, [head, value_head]) {
+    } else if heads == kv_heads && takes_efficient(card, dtype, [head, value_head]) {
         Kernel::Efficient
     } else {
         Kernel::Math
@@ -338,13 +340,10 @@ mod tests {
     }
 
     #[test]
-    fn heads_without_keys_of_their_own_are_shared() {
+    fn grouped_heads_in_float32_are_composed() {
         let grouped = [[2, 50, 4, 32], [2, 50, 2, 32], [2, 50, 2, 32]];
         let names = |c: &[Call]| c.iter().map(|c| c.function).collect::<Vec<_>>();
-        let efficient = calls(grouped, DType::Float32, &Sdpa { causal: true, ..Sdpa::default() }, None);
-        assert_eq!(names(&efficient), [EFFICIENT]);
-        let composed = Sdpa { causal: true, composed: true, ..Sdpa::default() };
-        let math = calls(grouped, DType::Float32, &composed, None);
+        let math = calls(grouped, DType::Float32, &Sdpa { causal: true, ..Sdpa::default() }, None);
         assert_eq!(names(&math).iter().filter(|n| **n == "clone").count(), 2);
         assert!(names(&math).contains(&"_safe_softmax"));
         let flash = calls(grouped, DType::Bfloat16, &Sdpa { causal: true, ..Sdpa::default() }, None);
