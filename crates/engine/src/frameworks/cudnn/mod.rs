@@ -60,6 +60,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// Of input, filter and output, channels first: batch or outputs, channels, then the window's axes. None without channels.
+    #[cfg(any(test, feature = "tensorflow"))]
     pub(super) fn read(shapes: [&[u64]; 3]) -> Option<Sizes> {
         Sizes::of(shapes, shapes.map(elements))
     }
