@@ -1,7 +1,7 @@
 //! What one operator sees of the graph while its outputs are inferred.
 
 use crate::infer::{Known, run};
-use crate::{DType, Dim, Graph, Inferred, Node, Num, OpError, Shape, TensorType, Type, Value};
+use crate::{DType, Dim, Graph, Inferred, Node, Num, OpError, Shape, TensorId, TensorType, Type, Value};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -207,42 +207,47 @@ impl<'a> Infer<'a> {
         (!pairs.into_iter().any(same)).then_some(new)
     }
 
-    /// The nodes that made input `i`, the nearest first, each through its first input, while a fixed batch is being replaced.
-    pub fn history(&self, i: usize) -> impl Iterator<Item = Step<'a>> + use<'a> {
-        let (graph, before, inferred) = (self.graph, self.before, self.inferred);
+    /// The nodes that made input `i` with what each made, the nearest first, each through its first input.
+    fn makers(&self, i: usize) -> impl Iterator<Item = (&'a Node, TensorId)> + use<'a> {
+        let graph = self.graph;
         let mut tensor = self.node.inputs.get(i).copied().flatten();
         // Nodes are sorted, so each is looked for before the one that reads from it.
         let mut until = graph.nodes.iter().position(|n| std::ptr::eq(n, self.node)).unwrap_or(0);
         std::iter::from_fn(move || {
-            let (before, output) = (before?, tensor?);
+            let output = tensor?;
             until = graph.nodes[..until].iter().rposition(|n| n.outputs.contains(&Some(output)))?;
             let node = &graph.nodes[until];
             tensor = node.inputs.first().copied().flatten();
-            let old_input = tensor.and_then(|id| before.shape(id));
-            let new_input = tensor.and_then(|id| inferred.shape(id));
-            let (old_output, new_output) = (before.shape(output), inferred.shape(output));
-            Some(Step { op: node.op.name(), old_input, new_input, old_output, new_output })
+            Some((node, output))
         })
+    }
+
+    /// The nodes that made input `i`, the nearest first, each through its first input, while a fixed batch is being replaced.
+    pub fn history(&self, i: usize) -> impl Iterator<Item = Step<'a>> + use<'a> {
+        let (inferred, makers) = (self.inferred, self.makers(i));
+        let replaced = self.before.map(|before| {
+            makers.map(move |(node, output)| {
+                let input = node.inputs.first().copied().flatten();
+                Step {
+                    op: node.op.name(),
+                    old_input: input.and_then(|id| before.shape(id)),
+                    new_input: input.and_then(|id| inferred.shape(id)),
+                    old_output: before.shape(output),
+                    new_output: inferred.shape(output),
+                }
+            })
+        });
+        replaced.into_iter().flatten()
     }
 
     /// How many indices from zero on input `i` holds, where it was counted (`Range`) and no more than laid out anew since.
     pub fn counted(&self, i: usize) -> Option<u64> {
-        let mut tensor = self.node.inputs.get(i).copied().flatten()?;
-        let mut until = self.graph.nodes.iter().position(|n| std::ptr::eq(n, self.node))?;
-        loop {
-            until = self.graph.nodes[..until].iter().rposition(|n| n.outputs.contains(&Some(tensor)))?;
-            let node = &self.graph.nodes[until];
-            let first = node.inputs.first().copied().flatten()?;
-            match node.op.name() {
-                "Range" => {
-                    let number = |i: usize| self.inferred.value((*node.inputs.get(i)?)?)?.single()?.as_i64();
-                    let length = self.inferred.shape(tensor)?.dims().first()?.known();
-                    return length.filter(|_| number(0) == Some(0) && number(2) == Some(1));
-                }
-                "Unsqueeze" | "Expand" | "Reshape" | "Cast" | "Identity" => tensor = first,
-                _ => return None,
-            }
-        }
+        let is_layout =
+            |node: &Node| matches!(node.op.name(), "Unsqueeze" | "Expand" | "Reshape" | "Cast" | "Identity");
+        let (node, output) = self.makers(i).find(|(node, _)| !is_layout(node))?;
+        let number = |i: usize| self.inferred.value((*node.inputs.get(i)?)?)?.single()?.as_i64();
+        let from_zero = node.op.name() == "Range" && number(0) == Some(0) && number(2) == Some(1);
+        self.inferred.shape(output)?.dims().first()?.known().filter(|_| from_zero)
     }
 
     /// Whether a body can be inferred `times` times, leaving as much work for others.

@@ -7,7 +7,8 @@
 use super::{fold, rebatch};
 use crate::kernels::TfLowering;
 use crate::{
-    Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape, View,
+    Call, Grad, Infer, Lowering, Num, Op, OpError, OpSpec, Operand, OutDtype, Place, Saved, Shape, Value,
+    View,
 };
 use std::sync::Arc;
 
@@ -41,22 +42,21 @@ impl Gather {
     fn look_up(&self, cx: &Infer<'_>, axis: usize) -> Result<(), OpError> {
         let size = cx.stored(0).and(cx.shape(0)).and_then(|shape| shape.dims().get(axis)?.known());
         let (Some(size), Some(indices)) = (size, cx.shape(1)) else { return Ok(()) };
-        let beyond = match cx.value(1) {
-            Some(known) => {
-                let is_beyond = |n: &&Num| n.as_i64().is_some() && normalize(n, size).is_none();
-                known.data.iter().find(is_beyond).map(ToString::to_string)
-            }
-            None if indices
-                .known()
-                .is_some_and(|dims| crate::elements(&dims) > crate::Value::MAX_ELEMENTS) =>
-            {
+        let index = match cx.value(1) {
+            Some(known) => beyond(known, size).map(ToString::to_string),
+            None if indices.known().is_some_and(|dims| crate::elements(&dims) > Value::MAX_ELEMENTS) => {
                 cx.counted(1).filter(|n| *n > size).map(|n| (n - 1).to_string())
             }
             None => None,
         };
-        let Some(index) = beyond else { return Ok(()) };
+        let Some(index) = index else { return Ok(()) };
         Err(OpError::input(1, format!("indices into a table of {size}"), index))
     }
+}
+
+/// The first known index that an axis of `size` elements does not have.
+fn beyond(indices: &Value, size: u64) -> Option<&Num> {
+    indices.data.iter().find(|n| n.as_i64().is_some() && normalize(n, size).is_none())
 }
 
 /// `index` into an axis of `size` elements, counted from the back when negative.
@@ -81,9 +81,7 @@ impl Op for Gather {
         let mut folded = None;
         if let (Some(x), Some(indices), Some(shape)) = (cx.value(0), cx.value(1), shape.known()) {
             let size = x.shape.get(axis).copied().unwrap_or(0);
-            if let Some(n) =
-                indices.data.iter().find(|n| n.as_i64().is_some() && normalize(n, size).is_none())
-            {
+            if let Some(n) = beyond(indices, size) {
                 return Err(OpError::input(1, format!("indices into {size} element(s)"), n));
             }
             let rank = indices.shape.len();
@@ -153,7 +151,7 @@ impl Op for Gather {
 mod tests {
     use super::super::testing::{In, calls, float, folded, int, ints, run, shape};
     use super::*;
-    use crate::{Attribute, Attributes, DType, Dim, Type, Value};
+    use crate::{Attribute, Attributes, DType, Dim, Type};
 
     fn axis(n: i64) -> Attributes {
         Attributes::from([("axis", Attribute::Int(n))])
