@@ -30,6 +30,11 @@ const KERNELS: &[(&str, Pass)] = &[
     ("Conv3DBackpropFilterV2", Pass::Filter),
 ];
 
+/// What a convolution's kernel makes, where it is one that cuDNN runs; TensorFlow has kernels of its own for a filter a channel.
+pub(super) fn pass(name: &str) -> Option<Pass> {
+    KERNELS.iter().find(|(known, _)| *known == name).map(|(_, pass)| *pass)
+}
+
 /// The most scratch memory of a plan in bytes (core/kernels/conv_ops_gpu.h, `GetDnnWorkspaceLimitOrDefault`).
 const LARGEST: u64 = 4 << 30;
 
@@ -115,8 +120,7 @@ impl Convolutions {
 
     /// What a kernel holds.
     pub(super) fn held(&self, flow: &Flow, kernel: &Kernel) -> Held {
-        let pass = KERNELS.iter().find(|(name, _)| *name == kernel.name).map(|(_, pass)| *pass);
-        let operands = pass.and_then(|pass| Some((pass, Operands::of(flow, kernel, pass)?)));
+        let operands = pass(kernel.name).and_then(|pass| Some((pass, Operands::of(flow, kernel, pass)?)));
         let dtype = kernel.outputs.first().map_or(DType::Float32, |made| made.dtype);
         operands.and_then(|(pass, operands)| self.held_by(pass, &operands, dtype)).unwrap_or_default()
     }

@@ -6,9 +6,10 @@
 //! fusion reaches from one to the other: all that the gradient kernels read is in such a list, also the part of a sequence
 //! and what a step reads of a variable. Zeros of one shape are made by one kernel with many outputs (multi_output_fusion.cc).
 
+use super::turned::is_view;
 use super::{Flow, Place, Wire};
 use memfit_graph::DType;
-use memfit_graph::kernels::{Effect, Made, Stage, Turn};
+use memfit_graph::kernels::{Made, Stage, Turn};
 use std::collections::BTreeMap;
 
 /// What reads an item of a list.
@@ -79,7 +80,9 @@ fn pushed(flow: &Flow) -> Vec<(usize, usize, Wire, Turn)> {
             };
             // A view of what the step made is the same item.
             let mut of = *wire;
-            while let Some(from) = flow.kernel(of).inputs.first().copied().filter(|_| is_view(flow, of)) {
+            while let Some(from) =
+                flow.kernel(of).inputs.first().copied().filter(|_| is_view(flow.kernel(of)))
+            {
                 let Some(earlier) = flow.kernel(from).turn else { break };
                 (of, turn) = (from, earlier);
             }
@@ -87,11 +90,6 @@ fn pushed(flow: &Flow) -> Vec<(usize, usize, Wire, Turn)> {
         }
     }
     pushed
-}
-
-fn is_view(flow: &Flow, wire: Wire) -> bool {
-    let kernel = flow.kernel(wire);
-    kernel.effect == Effect::None && matches!(&kernel.outputs[..], [Made { place: Place::Alias, .. }])
 }
 
 /// By loop, the kernel that stands for its early steps.

@@ -6,16 +6,12 @@
 //! update reads the turned filter, which is there until then, and turned slots, and turns the new values back. In half precision the cast
 //! makes the other order.
 
+use super::super::cudnn::Pass;
+use super::convolutions::pass;
 use super::dependencies::has_effect;
 use super::{Effect, Flow, Place, Wire};
 use memfit_graph::kernels::{Kernel, Made, Stage};
 use memfit_graph::{DType, elements, order};
-
-/// Kernels that read a filter second.
-const CONVOLUTIONS: &[&str] = &["Conv2D", "Conv2DBackpropInput", "Conv3D", "Conv3DBackpropInputV2"];
-
-/// Kernels that read an image first.
-const OF_IMAGES: &[&str] = &["Conv2D", "Conv3D", "Conv2DBackpropFilter", "Conv3DBackpropFilterV2"];
 
 /// Elements of a window from which on a transposition takes tiles of one filter.
 const TILE: u64 = 16;
@@ -28,9 +24,10 @@ pub(super) fn turn(flow: &mut Flow) {
     let mut filters = Vec::new();
     let mut images: Vec<(usize, Wire)> = Vec::new();
     for (at, kernel) in flow.kernels.iter().enumerate() {
-        let filter = kernel.inputs.get(1).filter(|_| CONVOLUTIONS.contains(&kernel.name));
+        let Some(pass) = pass(kernel.name) else { continue };
+        let filter = kernel.inputs.get(1).filter(|_| pass != Pass::Filter);
         filters.extend(filter.and_then(|filter| filter_of(flow, *filter)));
-        let image = kernel.inputs.first().filter(|_| OF_IMAGES.contains(&kernel.name));
+        let image = kernel.inputs.first().filter(|_| pass != Pass::Input);
         images.extend(image.filter(|wire| is_image(flow, **wire)).map(|wire| (at, *wire)));
     }
     let turned = order::map(filters);
@@ -113,13 +110,16 @@ fn is_of_convolution(flow: &Flow, wire: Wire, left: usize) -> bool {
         || (through && kernel.inputs.iter().any(|from| is_of_convolution(flow, *from, left - 1)))
 }
 
+/// Whether a kernel makes nothing but a view.
+pub(super) fn is_view(kernel: &Kernel) -> bool {
+    kernel.effect == Effect::None && matches!(&kernel.outputs[..], [Made { place: Place::Alias, .. }])
+}
+
 /// What a view is a view of.
 pub(super) fn viewed(flow: &Flow, mut wire: Wire) -> Wire {
     loop {
         let kernel = flow.kernel(wire);
-        let is_view = kernel.effect == Effect::None
-            && matches!(&kernel.outputs[..], [Made { place: Place::Alias, .. }]);
-        match kernel.inputs.first().filter(|_| is_view) {
+        match kernel.inputs.first().filter(|_| is_view(kernel)) {
             Some(of) => wire = *of,
             None => return wire,
         }
