@@ -14,6 +14,7 @@
 use super::{Flow, Place, Wire};
 use memfit_graph::DType;
 use memfit_graph::kernels::{Kernel, Made, Stage};
+use std::collections::BTreeSet;
 
 /// Kernels that read a row several times while they write it: a fusion of theirs cannot write over what it reads.
 const ALL_AT_ONCE: &[&str] =
@@ -90,6 +91,9 @@ pub(super) fn rewrite(flow: &mut Flow) {
     let mut added = vec![false; flow.kernels.len()];
     let sums = flow.kernels.iter().filter(|kernel| kernel.name == "AddN");
     sums.flat_map(|sum| &sum.inputs).for_each(|wire| added[wire.kernel as usize] = true);
+    let is_call = |kernel: &&Kernel| kernel.name.contains("Conv") || kernel.name.contains("MatMul");
+    let read_by_calls: BTreeSet<Wire> =
+        flow.kernels.iter().filter(is_call).flat_map(|kernel| kernel.inputs.iter().copied()).collect();
     for (at, is_added) in added.into_iter().enumerate() {
         let input = |wire: &Wire| {
             let from = flow.kernel(*wire);
@@ -98,15 +102,14 @@ pub(super) fn rewrite(flow: &mut Flow) {
         let kernel = &flow.kernels[at];
         match (kernel.name, &kernel.inputs[..]) {
             ("ReluGrad", inputs) => flow.kernels[at].inputs = inputs.iter().map(input).collect(),
-            ("Relu6Grad", &[dy, y]) if flow.made(y).dtype.size_of(flow.made(y).elements()).0 > CACHES => {
-                let is_call =
-                    |kernel: &Kernel| kernel.name.contains("Conv") || kernel.name.contains("MatMul");
-                if flow.kernels.iter().any(|kernel| is_call(kernel) && kernel.inputs.contains(&y)) {
-                    let mask = Made { shape: flow.shape(y).to_vec(), dtype: DType::Bool, place: Place::New };
-                    let layer = flow.kernel(y).layer;
-                    let mask = add(flow, Stage::Forward, layer, ("LogicalAnd", &[y], vec![mask]));
-                    flow.kernels[at].inputs = vec![dy, mask[0]];
-                }
+            ("Relu6Grad", &[dy, y])
+                if flow.made(y).dtype.size_of(flow.made(y).elements()).0 > CACHES
+                    && read_by_calls.contains(&y) =>
+            {
+                let mask = Made { shape: flow.shape(y).to_vec(), dtype: DType::Bool, place: Place::New };
+                let layer = flow.kernel(y).layer;
+                let mask = add(flow, Stage::Forward, layer, ("LogicalAnd", &[y], vec![mask]));
+                flow.kernels[at].inputs = vec![dy, mask[0]];
             }
             ("MaxPoolGrad" | "MaxPool3DGrad", &[x, y, dy]) => {
                 let made = |shape: &[u64], dtype| Made { shape: shape.to_vec(), dtype, place: Place::New };
