@@ -72,13 +72,15 @@ impl Usual {
     pub fn kept_to(self, plan: &Plan, [optimizer, loss]: [bool; 2]) -> Vec<String> {
         let trains = plan.mode == Mode::Train;
         let named = self.compiled.optimizer.filter(|name| trains && optimizer && *name == plan.optimizer);
-        let mut with: Vec<&str> = Vec::new();
-        with.extend((named.is_some() && self.compiled.clip_norm).then_some("global_clipnorm"));
-        with.extend((named.is_some() && self.compiled.ema).then_some("use_ema"));
-        with.extend(
-            (named.is_some() && self.compiled.accumulate > 1).then_some("gradient_accumulation_steps"),
-        );
-        with.extend((named.is_some() && self.compiled.weight_decay).then_some("weight_decay"));
+        let Compiled { clip_norm, ema, accumulate, weight_decay, .. } = self.compiled;
+        let beside = [
+            (clip_norm, "global_clipnorm"),
+            (ema, "use_ema"),
+            (accumulate > 1, "gradient_accumulation_steps"),
+            (weight_decay, "weight_decay"),
+        ];
+        let with: Vec<&str> =
+            beside.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect();
         let with = if with.is_empty() { String::new() } else { format!(" with {}", with.join(", ")) };
         let of_loss = self.compiled.loss.filter(|own| trains && loss && *own == plan.loss);
         let said = named.map(|name| {

@@ -233,7 +233,7 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis, asked: O
         precision: plan.precision,
         optimizer: plan.optimizer.clone(),
         largest: expected.largest.saturating_mul(axis.step()),
-        safe: safe.min(expected.largest).saturating_mul(axis.step()),
+        safe: safe.saturating_mul(axis.step()),
         takes: asked.map_or(expected.largest > 0, |n| n <= expected.largest && fits(n)),
         device: if expected.largest > 0 { reserved + context } else { Bytes::ZERO },
         usable,
