@@ -6,7 +6,6 @@
 //! equal. An unknown may carry an upper bound: a data-dependent dim (`NonZero`) is never larger than its input.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// A sum of sums would double its name with each step.
@@ -74,10 +73,12 @@ impl Dim {
         if text.len() <= LONGEST_NAME {
             return Dim::unknown(text, upper);
         }
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
+        // FNV-1a: the standard library's hash may be another with the next compiler, and names are printed.
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
         let start: String = text.chars().take(LONGEST_NAME / 4).collect();
-        Dim::unknown(&format!("{start}…#{:016x}", hasher.finish()), upper)
+        Dim::unknown(&format!("{start}…#{hash:016x}"), upper)
     }
 
     fn parts(&self) -> (u64, &[Unknown]) {
