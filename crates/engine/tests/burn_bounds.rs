@@ -1,14 +1,10 @@
-//! What Burn's profile takes and what it refuses of files that ask for more than a machine holds: an answer comes at once, and takes no
-//! memory for what is only counted.
+//! What Burn's profile takes and what it refuses of files that ask for more than a machine holds: what is only counted takes neither
+//! memory nor time, so that a test which made it would not end.
 #![cfg(feature = "burn")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
 use memfit_engine::{Framework, Loss, Model, Plan};
 use memfit_graph::{Attribute, Attributes, Binding, DType, Graph, Role, Shape, TensorId, Type, Value};
-use std::time::{Duration, Instant};
-
-/// No answer takes as long, in a debug build either.
-const SOON: Duration = Duration::from_secs(30);
 
 fn float(g: &mut Graph, name: &str, shape: &[u64], role: Role) -> TensorId {
     let id = g.add_tensor(name, Type::tensor(DType::Float32, Shape::from(shape)), role);
@@ -29,9 +25,7 @@ fn peak(g: Graph, y: TensorId) -> Result<u64, String> {
     let model = Model::new(g, "m", "onnx", 1);
     let plan =
         Plan { framework: Framework::Burn, optimizer: "sgd".into(), loss: Loss::None, ..Plan::default() };
-    let from = Instant::now();
     let made = model.estimate(&Binding::default(), &plan);
-    assert!(from.elapsed() < SOON, "{:?}", from.elapsed());
     made.map(|estimate| estimate.peak.allocated.0).map_err(|problems| problems[0].message.clone())
 }
 

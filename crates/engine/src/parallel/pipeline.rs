@@ -347,11 +347,9 @@ mod tests {
             reader: last.clone(),
         };
         let given: Vec<Tie> = t.labels.iter().zip(&layers).map(tie).collect();
-        let from = std::time::Instant::now();
         let ties = numbered(&t, &given);
         let stage_of = stages_of(&t, &ties, 2);
         let step = of_stage(&t, &stage_of, &ties, 1, 2, 1);
-        assert!(from.elapsed().as_secs() < 10, "{:?}", from.elapsed());
         assert_eq!(ties[7], (7, 7, count as usize - 1));
         // The last layer reads all, so it is a stage of its own.
         assert_eq!(stage_of.iter().filter(|stage| **stage == 1).count(), 1);

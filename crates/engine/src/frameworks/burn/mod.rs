@@ -388,9 +388,7 @@ mod tests {
         }
         g.outputs = vec![y];
         let inferred = infer(&g, &Binding::default()).unwrap();
-        let from = std::time::Instant::now();
         let program = program(&g, &inferred, &plan("sgd")).unwrap();
-        assert!(from.elapsed().as_secs() < 10, "{:?}", from.elapsed());
         // All triangles of a size are one.
         assert_eq!(program.sources.iter().filter(|s| s.name.contains("triangle")).count(), 1);
         let names: std::collections::BTreeSet<_> = program.layers.iter().collect();
