@@ -291,7 +291,7 @@ mod tests {
             };
             proptest::prop_assert_eq!(fit.verdict, expect);
             // At the high end segments are larger, and the context too: it fits even so.
-            let high = range::high(open.peak_reserved.usage.reserved);
+            let high = card.slack(&plan).high(open.peak_reserved.usage.reserved);
             let context = context::total(&card.context(&plan)).high + card.other_processes;
             if high + context <= card.device.usable() {
                 proptest::prop_assert_eq!(fit.verdict, Verdict::Fits);

@@ -91,7 +91,7 @@ impl Card {
 
     /// How far segments may lie from a replay's.
     pub fn slack(&self, plan: &Plan) -> Slack {
-        self.measured(plan).map_or(Slack::default(), |profile| profile.slack)
+        self.measured(plan).map_or_else(|| Slack::of(plan.framework), |profile| profile.slack)
     }
 
     /// What was measured of the plan's framework.
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!([total.low, total.expected, total.high], mib(400, 418, 436));
         assert_eq!(card.slack(&Plan::default()).more, 20);
         let other = Plan { framework: Framework::Burn, ..Plan::default() };
-        assert_eq!(card.slack(&other), Slack::default());
+        assert_eq!(card.slack(&other), Slack::of(other.framework));
         card.profile = None;
         assert_eq!(card.context(&Plan::default()), published);
     }

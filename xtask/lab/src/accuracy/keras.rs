@@ -1,6 +1,7 @@
 //! What the comparisons of Keras models share: a config becomes a model, and that a peak.
 
 use anyhow::{Result, anyhow};
+use memfit_engine::devices::{Card, Device};
 use memfit_engine::{Model, Plan, Precision};
 use memfit_graph::{Binding, Problem};
 use serde_json::Value;
@@ -21,6 +22,13 @@ pub(super) fn precision(policy: &str) -> Precision {
         "mixed_bfloat16" => Precision::MixedBf16,
         _ => Precision::Fp32,
     }
+}
+
+/// Whether measured bytes lie in the range that an estimate under the plan's framework has.
+pub(super) fn inside(estimated: i128, measured: i128, plan: &Plan) -> bool {
+    let slack = Card::alone(Device::unknown()).slack(plan);
+    let [less, more] = [slack.less, slack.more].map(i128::from);
+    (estimated * (1000 - less)..=estimated * (1000 + more)).contains(&(measured * 1000))
 }
 
 /// The most bytes of a step.

@@ -50,8 +50,12 @@ pub(super) fn section() -> Result<Option<String>> {
     );
     let mut rows = String::new();
     let mut errors = [Vec::new(), Vec::new()];
+    let mut inside = 0;
     for step in &file.steps {
-        let (estimated, assigned) = (estimate(step)?, i128::from(step.step_bytes));
+        let plan = plan(step);
+        let estimated = keras::peak(&step.model, &step.config, step.batch, &plan)?;
+        let assigned = i128::from(step.step_bytes);
+        inside += usize::from(keras::inside(estimated, assigned, &plan));
         let error = (estimated - assigned) * 10_000 / assigned.max(1);
         errors[usize::from(step.held_out)].push(error.abs());
         let Step { model, batch, policy, optimizer, .. } = step;
@@ -76,6 +80,7 @@ pub(super) fn section() -> Result<Option<String>> {
             &largest[1..]
         );
     }
+    let _ = writeln!(text, "- Of all {} {inside} lie inside of the estimate's range.", file.steps.len());
     let _ = write!(
         text,
         "\n| model | step | held out | estimated | XLA | error |\n| --- | --- | --- | ---: | ---: | ---: |\n{rows}"
@@ -83,15 +88,14 @@ pub(super) fn section() -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-/// The step's bytes.
-fn estimate(step: &Step) -> Result<i128> {
-    let plan = Plan {
+/// How it was compiled.
+fn plan(step: &Step) -> Plan {
+    Plan {
         framework: Framework::Tensorflow,
         precision: keras::precision(&step.policy),
         optimizer: step.optimizer.clone(),
         loss: if step.loss == "mse" { Loss::Mse } else { Loss::CrossEntropy },
         xla: true,
         ..Plan::default()
-    };
-    keras::peak(&step.model, &step.config, step.batch, &plan)
+    }
 }
