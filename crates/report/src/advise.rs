@@ -214,6 +214,7 @@ mod tests {
             verdict,
             held: reserved,
             is_partial: false,
+            high: reserved,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The limit of a logical device (TensorFlow): as much as the step needs at the high end, so that others have the rest for sure.
 
 use super::{Change, Kind, Level, Situation, evaluate};
-use crate::{Framework, Model, Verdict, range};
+use crate::{Framework, Model, Verdict};
 use memfit_graph::Bytes;
 
 pub(super) const CHANGE: Change = Change {
@@ -20,7 +20,7 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
         return Vec::new();
     }
     let Ok(outcome) = evaluate(model, now) else { return Vec::new() };
-    let limit = range::high(outcome.reserved).round_up(STEP.0);
+    let limit = outcome.high.round_up(STEP.0);
     let allowed = |limit: &Bytes| outcome.verdict == Verdict::Fits && *limit + STEP <= outcome.usable;
     let Some(limit) = Some(limit).filter(allowed) else { return Vec::new() };
     let mut situation = now.clone();

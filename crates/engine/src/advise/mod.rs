@@ -163,6 +163,8 @@ pub struct Outcome {
     pub device: Bytes,
     /// What the framework's allocator reserves inside of the card; with nothing in the way, where it does not fit.
     pub reserved: Bytes,
+    /// The same at the high end of its range.
+    pub high: Bytes,
     /// What it can have of the card.
     pub usable: Bytes,
     /// Whether the step fits, and what else happens in the process.

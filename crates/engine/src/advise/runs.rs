@@ -32,12 +32,13 @@ impl<'a> Runs<'a> {
         let plan = s.plan.on(&s.card);
         let context = context::total(&s.card.context(&plan)).expected;
         let ran = Ran::of(self.model, (&s.binding, &plan), &s.life, &[], |b, p| self.step(b, p))?;
-        let is_partial = ran.is_partial();
+        let (is_partial, slack) = (ran.is_partial(), s.card.slack(&plan).with(ran.spread()));
         // The part that an estimate names, too.
         let (_, fit) = ran.worst_on(&s.card)?;
         let outcome = Outcome {
             device: fit.reserved + context,
             reserved: fit.reserved,
+            high: slack.high(fit.reserved),
             usable: fit.usable,
             verdict: fit.verdict,
             held: fit.preallocated.unwrap_or(fit.reserved) + context,

@@ -59,15 +59,26 @@ impl<'a> Ran<'a> {
             ran.validation = Some((batch, step(&binding, &infer)?));
         }
         if life.predict_batches > 0 {
-            ran.prediction = Some((step(binding, &infer)?, model.output_bytes(binding)?));
+            let forward = step(binding, &infer)?;
+            let of_one = forward.output_bytes();
+            ran.prediction = Some((forward, of_one));
         }
         Ok(ran)
     }
 
     /// Whether something runs whose need is not known.
     pub(crate) fn is_partial(&self) -> bool {
-        let forward = self.validation.iter().map(|(_, step)| step);
-        let forward = forward.chain(self.prediction.iter().map(|(step, _)| step));
-        forward.chain([&self.step]).any(|step| step.is_partial)
+        self.own().any(|step| step.is_partial)
+    }
+
+    /// By how much, in thousandths, another order of the kernels of one of its steps may need more.
+    pub(crate) fn spread(&self) -> u64 {
+        self.own().map(|step| step.spread).max().unwrap_or(0)
+    }
+
+    /// What runs of the process's own model.
+    fn own(&self) -> impl Iterator<Item = &Timeline> {
+        let validation = self.validation.iter().map(|(_, step)| step);
+        validation.chain(self.prediction.iter().map(|(step, _)| step)).chain([&self.step])
     }
 }
