@@ -124,7 +124,7 @@ type Always =
 /** What it says where it means something or is not at its default. */
 type Sometimes =
   | "tied_embeddings" | "global_clipnorm" | "xla" | "run_eagerly" | "gpus" | "parallel" | "tensor_parallel" | "pipeline_stages"
-  | "allocator";
+  | "allocator" | "allocator_conf" | "loss_scale" | "deepspeed";
 
 /** Something outside of the framework's allocator. */
 export interface Item {

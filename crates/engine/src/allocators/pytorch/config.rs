@@ -58,6 +58,41 @@ impl Default for PytorchAllocatorConfig {
     }
 }
 
+/// The settings that are not PyTorch's own, as a string that [`PytorchAllocatorConfig::apply`] reads, but for those that have a switch of
+/// their own: `expandable_segments` and `max_split_size_mb`.
+impl fmt::Display for PytorchAllocatorConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let usual = PytorchAllocatorConfig::default();
+        let mut said = Vec::new();
+        for (key, bytes, usual) in [
+            ("max_non_split_rounding_mb", self.max_non_split_rounding, usual.max_non_split_rounding),
+            ("large_segment_size_mb", self.large_segment, usual.large_segment),
+        ] {
+            if bytes != usual {
+                said.push(format!("{key}:{}", bytes.0 / Bytes::MIB));
+            }
+        }
+        if self.garbage_collection_threshold > 0 {
+            let digits = format!("{:06}", self.garbage_collection_threshold);
+            said.push(format!("garbage_collection_threshold:0.{}", digits.trim_end_matches('0')));
+        }
+        match self.roundup_power2_divisions {
+            None => {}
+            Some([first, rest @ ..]) if rest.iter().all(|steps| *steps == first) => {
+                said.push(format!("roundup_power2_divisions:{first}"));
+            }
+            Some(divisions) => {
+                let pairs: Vec<String> = (0..)
+                    .zip(divisions)
+                    .map(|(power, steps)| format!("{}:{steps}", 1_u64 << power))
+                    .collect();
+                said.push(format!("roundup_power2_divisions:[{}]", pairs.join(",")));
+            }
+        }
+        f.write_str(&said.join(","))
+    }
+}
+
 /// What is wrong with a settings string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(String);
@@ -272,6 +307,23 @@ mod tests {
             let error = PytorchAllocatorConfig::default().apply(bad).unwrap_err().to_string();
             assert!(error.contains(says), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in [
+            "",
+            "garbage_collection_threshold:0.6",
+            "max_non_split_rounding_mb:64,large_segment_size_mb:32,garbage_collection_threshold:0.000001",
+            "roundup_power2_divisions:8",
+            "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+        ] {
+            let read = PytorchAllocatorConfig::default().apply(text).unwrap();
+            let again = PytorchAllocatorConfig::default().apply(&read.to_string()).unwrap();
+            assert_eq!(again, read, "{text}");
+        }
+        let own = PytorchAllocatorConfig::default().apply("expandable_segments:True,max_split_size_mb:64");
+        assert_eq!(own.unwrap().to_string(), "");
     }
 
     #[test]
