@@ -237,16 +237,6 @@ impl Model {
         })
     }
 
-    /// The bytes of the model's outputs.
-    pub(crate) fn output_bytes(&self, binding: &Binding) -> Result<Bytes, Vec<Problem>> {
-        let inferred = infer(&self.prepared.graph, binding)?;
-        let bytes = |id: &memfit_graph::TensorId| {
-            let elements = memfit_graph::elements(&inferred.shape(*id)?.upper()?);
-            Some(inferred.dtype(*id).size_of(elements))
-        };
-        Ok(self.prepared.graph.outputs.iter().filter_map(bytes).sum())
-    }
-
     /// One step under the plan.
     pub(crate) fn step(&self, binding: &Binding, plan: &Plan) -> Result<pytorch::Step, Vec<Problem>> {
         self.run(binding, plan).map(|run| run.step)

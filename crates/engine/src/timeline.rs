@@ -118,6 +118,8 @@ pub struct Timeline {
     /// What takes the place of what when a step ends, by the storages' names in this step: a framework that makes new parameters
     /// and leaves the old ones behind.
     pub carried: Vec<(StorageId, StorageId)>,
+    /// What the model gives where forward runs alone; in training only the loss outlives it.
+    pub outputs: Vec<StorageId>,
     /// Scratch memory that a kernel can do without, in ascending order: where it can't be had, another plan runs.
     pub optional: Vec<StorageId>,
     /// By how much, in thousandths, the highest point may lie above this step's where the same kernels run in another order.
@@ -161,6 +163,13 @@ impl Timeline {
             }
         }
         peak
+    }
+
+    /// The bytes of what the model gives, as forward alone made it: a view holds the whole of what it is a part of.
+    pub(crate) fn output_bytes(&self) -> Bytes {
+        let made = [Category::Activation, Category::Transient];
+        let storages = self.outputs.iter().map(|id| &self.storages[id.0 as usize]);
+        storages.filter(|s| made.contains(&s.category)).map(|s| s.bytes).sum()
     }
 
     /// Puts events before those at given places.

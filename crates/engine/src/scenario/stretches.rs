@@ -160,7 +160,7 @@ mod tests {
     use super::super::testing::dense;
     use super::*;
     use crate::parallel::Sharding;
-    use crate::{Framework, Plan};
+    use crate::{Framework, Plan, Precision};
 
     fn ran<'a>(
         model: &Model,
@@ -253,6 +253,28 @@ mod tests {
         let part = ran(&model, &tensorflow, &life, &[]).unwrap().parts().pop().unwrap();
         assert!((2 * of_all..3 * of_all).contains(&crate::replay::highest(&part.timeline, 256).0));
     }
+
+    #[test]
+    fn predictions_are_kept_in_the_dtype_that_the_plan_computes_in() {
+        let model = dense("a");
+        let life = Life { predict_batches: 1000, ..Life::ALONE };
+        let at = |framework, precision| {
+            let plan = Plan { framework, precision, ..Plan::default() };
+            let scenario = scenario(&model, &plan, &life, &[]).unwrap();
+            scenario.stretches.iter().find(|s| s.name.starts_with("predict")).unwrap().allocated.0
+        };
+        // 999 batches of 8 predictions of 1,024 numbers beside the one that is made.
+        let of_kept = 999 * 8 * 1024 * 2;
+        for framework in [Framework::Pytorch, Framework::Tensorflow, Framework::Burn] {
+            let [full, half] = [Precision::Fp32, Precision::Fp16].map(|precision| at(framework, precision));
+            assert!(full - half > of_kept, "{framework:?}: {full}, {half}");
+        }
+        let mixed = at(Framework::Pytorch, Precision::MixedFp16);
+        // Less the weights' casts.
+        let saved = at(Framework::Pytorch, Precision::Fp32) - mixed;
+        assert_eq!(saved, of_kept - (1024 * 1024 * 2), "autocast gives halves");
+    }
+
     #[test]
     fn a_forward_pass_between_steps_is_shared_as_the_step_is() {
         let model = dense("a");

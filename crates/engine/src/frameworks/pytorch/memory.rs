@@ -3,7 +3,7 @@
 use crate::timeline::{Event, EventKind, Search, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How many labels are found without a comparison of texts.
@@ -157,6 +157,11 @@ impl Memory {
     /// What takes the place of what when the step ends.
     pub(super) fn carry(&mut self, storages: impl Iterator<Item = (StorageId, StorageId)>) {
         self.timeline.carried.extend(storages);
+    }
+
+    /// What the model gives.
+    pub(super) fn give(&mut self, outputs: BTreeSet<StorageId>) {
+        self.timeline.outputs = outputs.into_iter().collect();
     }
 
     /// The step as it was written down.

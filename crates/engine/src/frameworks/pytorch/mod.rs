@@ -33,7 +33,7 @@ use checkpoint::Segment;
 use memfit_graph::{Bytes, Call, DType, Dims, Graph, Inferred, Operand, TensorId};
 use memory::OWN_LAYERS;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tape::{Tape, TensorRef};
 use workspace::Kernels;
@@ -243,6 +243,9 @@ impl Runner<'_> {
     }
 
     fn release_outputs(&mut self) {
+        let given = self.graph.outputs.iter().filter_map(|id| self.values[id.index()]);
+        let given: BTreeSet<StorageId> = given.map(|t| self.tape.tensor(t).storage).collect();
+        self.tape.memory.give(given);
         for id in &self.graph.outputs {
             self.release_use(*id);
         }

@@ -8,10 +8,10 @@
 use super::convolutions::{Convolutions, Held};
 use super::{Builder, Effect, Place, SavedStorage, Stage, Wire};
 use crate::timeline::{Event, EventKind, Storage};
-use crate::{Category, Phase, StorageId, Timeline};
+use crate::{Category, Mode, Phase, StorageId, Timeline};
 use memfit_graph::kernels::Kernel;
 use memfit_graph::{Bytes, DType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A step that was played.
@@ -175,6 +175,11 @@ impl<'a> Play<'a> {
             }
             memory.write(kernel, &inputs, &mut variables, builder);
             inputs.iter().flatten().for_each(|storage| memory.release(*storage));
+        }
+        if memory.records && builder.plan.mode == Mode::Infer {
+            let given: BTreeSet<StorageId> =
+                self.kept.iter().filter_map(|wire| of(&storages, *wire)).collect();
+            memory.timeline.outputs = given.into_iter().collect();
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{Category, Phase, StorageId, Timeline};
 use autodiff::{Tape, Tracked};
 pub use memory::Backend;
 use memory::{Boundary, Device, Memory, Tensor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A step, run.
 pub(crate) struct Simulated {
@@ -150,7 +150,12 @@ fn batch(
             held.insert(*old, value.tensor);
         }
     }
-    let Some(loss) = program.loss.and_then(|slot| values.remove(&slot)) else { return BTreeMap::new() };
+    let Some(loss) = program.loss.and_then(|slot| values.remove(&slot)) else {
+        let given = program.outputs.iter().filter_map(|slot| values.get(slot));
+        let outputs: BTreeSet<StorageId> = given.map(|value| value.tensor.buffer.id).collect();
+        device.memory.borrow_mut().timeline.outputs = outputs.into_iter().collect();
+        return BTreeMap::new();
+    };
     if saved.is_empty() {
         *saved = living(device, &loss);
     }
