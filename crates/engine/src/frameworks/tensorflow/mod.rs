@@ -1,8 +1,8 @@
 //! TensorFlow in graph mode: one dataflow graph for the whole step, as `tf.function` makes it of a Keras `train_step`.
 //!
 //! Forward, loss, gradients (`tape`) and the optimizer's update are kernels of one graph (`Flow`). What nobody needs is
-//! pruned, the rest is put in the order in which the executor runs it (`schedule`), and reference counts are played
-//! through (`memory`): a buffer is freed after its last reader, and written over where a kernel may. XLA, where it is on,
+//! pruned, the rest is put in the order in which the executor runs it (`schedule`; `orders` says which of several), and reference counts
+//! are played through (`memory`): a buffer is freed after its last reader, and written over where a kernel may. XLA, where it is on,
 //! first runs others in place of some kernels (`rewritten`, `padded`, `turned`, `stacked`), fuses chains of elementwise ones (`xla`) and updates
 //! (`together`), and of two orders takes the one that needs less. Rules are those of TensorFlow 2.21 and Keras 3.15.
 
@@ -18,6 +18,7 @@ mod memory;
 mod merged;
 mod names;
 mod optimizers;
+mod orders;
 mod padded;
 mod pushed;
 mod rewritten;
@@ -33,14 +34,10 @@ mod update;
 mod xla;
 
 use self::convolutions::Convolutions;
-use self::memory::Play;
-use self::names::Names;
-use self::schedule::Schedule;
 use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
 use crate::sizes::Sizes;
 use crate::{Category, Mode, Plan, Structure};
-use memfit_graph::kernels::{Effect, Flow, PARALLEL, Place, Source, Stage, Wire};
-use memfit_graph::order::sorted_by_key;
+use memfit_graph::kernels::{Effect, Flow, Place, Source, Stage, Wire};
 use memfit_graph::{Graph, Inferred};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,50 +137,7 @@ pub(crate) fn run(
         xla::fuse(&mut builder.flow, &kept);
     }
     builder.state_assumptions();
-    let played = if plan.eager {
-        let (order, holds) = eager::order(&builder, &kept, &gradients);
-        Play::new(&builder, &kept, &gradients).whole(&order, &holds)
-    } else {
-        // A loop that XLA compiled runs one step after the other.
-        let parallel = if plan.xla { 1 } else { PARALLEL };
-        if plan.grappler && !plan.xla {
-            merged::merge(&mut builder.flow, false);
-            merged::fold_transposes(&mut builder.flow);
-        }
-        let names = (plan.grappler && !plan.xla)
-            .then(|| Names::of(&builder.flow, &graph.name, &builder.layers).with(&plan.optimizer));
-        if let Some(names) = &names {
-            pushed::push_down(&mut builder.flow, names, &kept);
-        }
-        let roots = names.as_ref().map(|names| (&*roots, names));
-        let schedule = Schedule::new(&builder.flow, &kept, roots, parallel);
-        let play = Play::new(&builder, &kept, &gradients);
-        if plan.xla {
-            // The order that needs least (xla/service/hlo_memory_scheduler.cc, `DefaultMemoryScheduler`).
-            let [one, frugal] =
-                [schedule.order(None), schedule.frugal(&kept)].map(|order| (play.highest(&order), order));
-            let (least, other) = if frugal.0 < one.0 { (frugal, one.0) } else { (one, frugal.0) };
-            let mut played = play.whole(&least.1, &[]);
-            played.timeline.spread = spread(least.0, other);
-            played
-        } else {
-            let places = if plan.mode == Mode::Train { schedule::PLACES } else { 0 };
-            let orders = (0..places).map(|place| schedule.order(Some(place)));
-            let mut orders =
-                sorted_by_key(orders.map(|o| (play.highest(&o), o)).collect(), |(most, _)| *most);
-            let most = orders.last().map_or(0, |(most, _)| *most);
-            let middle = orders.len() / 2;
-            let (own, order) = if orders.is_empty() {
-                let order = schedule.order(None);
-                (play.highest(&order), order)
-            } else {
-                orders.swap_remove(middle)
-            };
-            let mut played = play.whole(&order, &[]);
-            played.timeline.spread = spread(own, most.max(play.highest(&schedule.order_on_gpu())));
-            played
-        }
-    };
+    let played = orders::played(&mut builder, &kept, &gradients, &roots);
     Step {
         timeline: played.timeline,
         saved: played.saved,
@@ -192,12 +146,6 @@ pub(crate) fn run(
         unknown: builder.unknown,
         assumptions: builder.assumptions,
     }
-}
-
-/// By how much, in thousandths, one number of bytes is above another.
-fn spread(of: u64, above: u64) -> u64 {
-    let thousandths = u128::from(above.saturating_sub(of)) * 1000 / u128::from(of.max(1));
-    u64::try_from(thousandths).unwrap_or(u64::MAX)
 }
 
 impl Builder<'_> {
