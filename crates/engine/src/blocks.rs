@@ -5,7 +5,9 @@
 //! `layer1.0`), then names that end in one, the innermost of those (`block2.block2-1`, `denseblock1.denselayer4`): outer ones are stages.
 //! A module without modules in it is no block, as those of a chain of single layers.
 
-use memfit_graph::order;
+use crate::Checkpoint;
+use memfit_graph::{Graph, order};
+use std::ops::Range;
 
 /// By path, the block that it lies in.
 pub(crate) fn of<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Vec<Option<&'a str>> {
@@ -22,6 +24,25 @@ pub(crate) fn of<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Vec<Option
         listed.or_else(|| found.next_back())
     };
     paths.map(of).collect()
+}
+
+/// The runs of nodes that are computed again in backward, in order and disjoint.
+pub(crate) fn recomputed(graph: &Graph, how: Checkpoint) -> Vec<Range<usize>> {
+    if matches!(how, Checkpoint::None | Checkpoint::Balanced) {
+        return Vec::new();
+    }
+    let mut ranges: Vec<(Option<&str>, Range<usize>)> = Vec::new();
+    for (i, key) in of(graph.nodes.iter().map(|node| &*node.scope)).into_iter().enumerate() {
+        match ranges.last_mut() {
+            // What follows a block goes with it: so its inputs are all that is kept.
+            Some((last, range)) if *last == key || (how == Checkpoint::Full && key.is_none()) => {
+                range.end = i + 1
+            }
+            _ => ranges.push((key, i..i + 1)),
+        }
+    }
+    let wanted = ranges.into_iter().filter(|(key, _)| key.is_some() || how == Checkpoint::Full);
+    wanted.map(|(_, nodes)| nodes).collect()
 }
 
 /// The modules that a path lies in, the outermost first; itself too, for what a block's own `forward` runs (its residual sum).

@@ -9,6 +9,7 @@ use crate::frameworks::tensorflow;
 use crate::parallel;
 use crate::parameters::Stored;
 use crate::prepared::{Prepared, options, prepare, prepare_for};
+use crate::step::{Step, StoredTensor};
 use crate::{
     Estimate, Framework, LayerRow, ModelSummary, Plan, Precision, Structure, placement, recompose, replay,
     sizes,
@@ -39,10 +40,10 @@ pub(crate) fn block(framework: Framework) -> u64 {
 
 /// One step, and the batch size it has.
 struct Run {
-    step: pytorch::Step,
+    step: Step,
     batch: Option<u64>,
     /// What the whole model stores, where the step is that of a GPU with a part of it.
-    whole: Option<Vec<pytorch::StoredTensor>>,
+    whole: Option<Vec<StoredTensor>>,
 }
 
 /// How many ways of preparing a graph there are beside the usual one.
@@ -238,7 +239,7 @@ impl Model {
     }
 
     /// One step under the plan.
-    pub(crate) fn step(&self, binding: &Binding, plan: &Plan) -> Result<pytorch::Step, Vec<Problem>> {
+    pub(crate) fn step(&self, binding: &Binding, plan: &Plan) -> Result<Step, Vec<Problem>> {
         self.run(binding, plan).map(|run| run.step)
     }
 
@@ -312,12 +313,7 @@ impl Model {
 }
 
 /// One step under the rules of the plan's framework.
-fn run(
-    graph: &Graph,
-    structure: &Structure,
-    inferred: &Inferred,
-    plan: &Plan,
-) -> Result<pytorch::Step, Vec<Problem>> {
+fn run(graph: &Graph, structure: &Structure, inferred: &Inferred, plan: &Plan) -> Result<Step, Vec<Problem>> {
     if let Some(problem) = plan.refusal() {
         return Err(vec![problem]);
     }
@@ -348,7 +344,7 @@ pub struct SavedBy {
 }
 
 /// One row a layer, in the order in which layers first ran.
-fn rows(step: &mut pytorch::Step) -> Vec<LayerRow> {
+fn rows(step: &mut Step) -> Vec<LayerRow> {
     let mut rows: Vec<LayerRow> = step
         .timeline
         .layers

@@ -1,10 +1,9 @@
 //! What a program that runs a model's step for real has to know beside the graph: which stored tensors are trained, which are numbers of
 //! the program, and what the outputs are compared with. The same answers stand behind the estimate.
 
-use crate::frameworks::pytorch::{checkpoint, loss};
 use crate::parameters::Stored;
 use crate::prepared::Prepared;
-use crate::{Loss, Model, Plan, host};
+use crate::{Loss, Model, Plan, blocks, host, losses};
 use memfit_graph::{Binding, DType, Graph, Inferred, Problem, TensorId, infer};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -68,15 +67,15 @@ impl Model {
         let shapes: Vec<Vec<u64>> = outputs.iter().map(|(_, shape)| shape.clone()).collect();
         let inputs: Vec<(Vec<u64>, DType)> =
             graph.inputs.iter().filter_map(|id| Some((shape(id)?, inferred.dtype(*id)))).collect();
-        let loss = if plan.loss == Loss::Auto { loss::choose(&shapes, &inputs).0 } else { plan.loss };
-        let used = if loss == Loss::CrossEntropy { loss::alike(&shapes) } else { shapes.len().min(1) };
+        let loss = if plan.loss == Loss::Auto { losses::choose(&shapes, &inputs).0 } else { plan.loss };
+        let used = if loss == Loss::CrossEntropy { losses::alike(&shapes) } else { shapes.len().min(1) };
         let first = shapes.first().map_or(&[][..], |s| s);
         let own = |id: &&TensorId| {
             loss == Loss::Mse && inferred.dtype(**id).is_float() && shape(id).is_some_and(|s| s == first)
         };
-        let classes = outputs.first().map(|(id, shape)| loss::classes(graph, structure, *id, shape));
+        let classes = outputs.first().map(|(id, shape)| losses::classes(graph, structure, *id, shape));
         let classes = classes.unwrap_or_default();
-        let target = match (graph.inputs.iter().find(own), loss::target(loss, first, classes.axis)) {
+        let target = match (graph.inputs.iter().find(own), losses::target(loss, first, classes.axis)) {
             (Some(id), _) => Target::Input(*id),
             (None, Some((shape, dtype))) => {
                 Target::New(shape, if dtype.is_float() { plan.precision.model_dtype() } else { dtype })
@@ -85,7 +84,7 @@ impl Model {
         };
         let compared = outputs.iter().take(used).map(|(id, _)| *id).collect();
         let upcast = loss == Loss::CrossEntropy && classes.upcast;
-        let recomputed = checkpoint::segments(graph, plan.checkpoint).into_iter().map(|s| s.nodes).collect();
+        let recomputed = blocks::recomputed(graph, plan.checkpoint);
         let graph = match prepared {
             Cow::Borrowed(prepared) => Cow::Borrowed(&prepared.graph),
             Cow::Owned(prepared) => Cow::Owned(prepared.graph),

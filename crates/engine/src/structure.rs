@@ -3,8 +3,8 @@
 use crate::frameworks::pytorch::{self, Layout, Layouts};
 use crate::host::Reads;
 use crate::parameters::{Stored, by_graph, by_use};
-use crate::{Plan, Precision};
-use memfit_graph::{DType, Graph, Inferred, TensorId};
+use crate::{Plan, Precision, losses};
+use memfit_graph::{DType, Graph, Inferred, Role, TensorId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -91,15 +91,43 @@ impl Structure {
             node_layers,
             layer_numbers: layers.numbers,
             names: pytorch::names(graph),
-            causal_vocabulary: pytorch::loss::causal_vocabulary(graph),
-            is_keras: pytorch::is_keras(graph),
-            policy: pytorch::policy(graph),
+            causal_vocabulary: losses::causal_vocabulary(graph),
+            is_keras: is_keras(graph),
+            policy: policy(graph),
         }
     }
 
     /// What the plan has Keras' layers cast to: nothing where the file's own policy stands in each of them, another in some.
     pub(crate) fn global_policy(&self, plan: &Plan) -> Option<DType> {
         plan.precision.autocast().filter(|_| self.policy.is_none())
+    }
+}
+
+/// Whether the nodes are Keras' layers.
+pub(crate) fn is_keras(graph: &Graph) -> bool {
+    graph.nodes.iter().any(|node| node.op.name().starts_with("keras."))
+}
+
+/// The mixed policy under which a model was made, where there was one: then most layers with variables in float32 give half. A file does not
+/// hold it, but each layer's own.
+fn policy(graph: &Graph) -> Option<Precision> {
+    let dtype = |id: &TensorId| graph.tensor(*id).declared.dtype();
+    let mut count = [0_usize; 3];
+    for node in graph.nodes.iter().filter(|node| node.op.name().starts_with("keras.")) {
+        let is_kept = |id: &&TensorId| graph.tensor(**id).role == Role::Initializer;
+        if node.inputs.iter().flatten().filter(is_kept).any(|id| dtype(id) == Some(DType::Float32)) {
+            match node.outputs.iter().flatten().next().and_then(dtype) {
+                Some(DType::Float16) => count[0] += 1,
+                Some(DType::Bfloat16) => count[1] += 1,
+                _ => count[2] += 1,
+            }
+        }
+    }
+    let [half, brain, single] = count;
+    match half + brain > single {
+        true if half > brain => Some(Precision::MixedFp16),
+        true => Some(Precision::MixedBf16),
+        false => None,
     }
 }
 

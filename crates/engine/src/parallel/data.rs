@@ -11,7 +11,7 @@
 
 use super::deepspeed::{self, DeepSpeed};
 use super::{Sharding, fsdp};
-use crate::frameworks::pytorch::AVERAGED;
+use crate::step::AVERAGED;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::{Bytes, order};

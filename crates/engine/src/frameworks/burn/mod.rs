@@ -26,9 +26,9 @@ pub use program::{
 };
 pub use simulate::Backend;
 
-use crate::frameworks::pytorch;
 use crate::parameters::{self, Stored};
-use crate::{Checkpoint, Loss, Mode, Plan, StorageId};
+use crate::step::{LayerOps, SavedStorage, Step, StoredTensor};
+use crate::{Checkpoint, Loss, Mode, Plan, StorageId, losses};
 use builder::Calls;
 use lower::{Lower, Model};
 use memfit_graph::{Bytes, DType, Graph, Inferred, Node, Problem, TensorId};
@@ -117,7 +117,7 @@ fn finish(program: &mut Program, model: &mut Model<'_>, plan: &Plan) -> Result<(
             .iter()
             .filter_map(|id| Some((model.inferred.shape(*id)?.known()?, model.inferred.dtype(*id))))
             .collect();
-        let (chosen, why) = pytorch::choose_loss(&outputs, &inputs);
+        let (chosen, why) = losses::choose(&outputs, &inputs);
         loss = chosen;
         program.assumptions.push(why);
     }
@@ -181,16 +181,16 @@ fn live<'g>(model: &Model<'g>) -> Vec<&'g Node> {
 ///
 /// # Errors
 /// As [`program`].
-pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<pytorch::Step, Vec<Problem>> {
+pub(crate) fn run(graph: &Graph, inferred: &Inferred, plan: &Plan) -> Result<Step, Vec<Problem>> {
     let program = program(graph, inferred, plan)?;
     let step = step(&program, Backend::CUDA);
     Ok(step)
 }
 
 /// A program's step on a backend.
-fn step(program: &Program, backend: Backend) -> pytorch::Step {
+fn step(program: &Program, backend: Backend) -> Step {
     let simulated = simulate(program, backend);
-    let mut layer_ops = pytorch::LayerOps::of(program.layers.len());
+    let mut layer_ops = LayerOps::of(program.layers.len());
     for instr in &program.instrs {
         let ops = &mut layer_ops[instr.layer as usize];
         let name = format!("{:?}", instr.prim);
@@ -214,7 +214,7 @@ fn step(program: &Program, backend: Backend) -> pytorch::Step {
             SourceKind::Buffer => Stored::Buffer,
             SourceKind::State(parameter) => {
                 if let Some(row) = rows.get(&parameter).copied() {
-                    let row: &mut pytorch::StoredTensor = &mut stored[row];
+                    let row: &mut StoredTensor = &mut stored[row];
                     row.optimizer_bytes += bytes;
                 }
                 continue;
@@ -226,13 +226,13 @@ fn step(program: &Program, backend: Backend) -> pytorch::Step {
         }
         let elements = program.ty(source.slot).elements() as u64;
         let layer = source.layer;
-        stored.push(pytorch::StoredTensor { kind, elements, bytes, layer, optimizer_bytes: Bytes::ZERO });
+        stored.push(StoredTensor { kind, elements, bytes, layer, optimizer_bytes: Bytes::ZERO });
     }
     let layer_of = |id: StorageId| simulated.timeline.storages[id.0 as usize].layer;
     let saved = simulated
         .saved
         .iter()
-        .map(|id| pytorch::SavedStorage {
+        .map(|id| SavedStorage {
             storage: *id,
             layer: layer_of(*id),
             holders: smallvec::smallvec!["autodiff"],
@@ -243,7 +243,7 @@ fn step(program: &Program, backend: Backend) -> pytorch::Step {
     assumptions.push(format!(
         "Burn: without kernel fusion and autotuning, with {checkpointing} checkpointing; rows are aligned as cubecl does"
     ));
-    pytorch::Step { timeline: simulated.timeline, saved, layer_ops, stored, unknown: Vec::new(), assumptions }
+    Step { timeline: simulated.timeline, saved, layer_ops, stored, unknown: Vec::new(), assumptions }
 }
 
 #[cfg(test)]
@@ -280,12 +280,12 @@ mod tests {
         let inferred = infer(g, &Binding::default()).unwrap();
         let program = program(g, &inferred, &Plan { checkpoint, ..plan("sgd") }).unwrap();
         let step = step(&program, Backend::WGPU);
-        let bytes = |s: &pytorch::SavedStorage| step.timeline.storages[s.storage.0 as usize].bytes.0;
+        let bytes = |s: &SavedStorage| step.timeline.storages[s.storage.0 as usize].bytes.0;
         let kept = step.saved.iter().map(bytes).collect();
         (program, kept)
     }
 
-    fn step_of(g: &Graph, optimizer: &str) -> (Program, pytorch::Step) {
+    fn step_of(g: &Graph, optimizer: &str) -> (Program, Step) {
         let inferred = infer(g, &Binding::default()).unwrap();
         let program = program(g, &inferred, &plan(optimizer)).unwrap();
         let step = step(&program, Backend::WGPU);

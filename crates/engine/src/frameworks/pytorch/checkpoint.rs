@@ -24,22 +24,9 @@ pub(crate) struct Segment {
 }
 
 /// The segments of a graph, in order and disjoint.
-pub(crate) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
-    if matches!(how, Checkpoint::None | Checkpoint::Balanced) {
-        return Vec::new();
-    }
-    let mut ranges: Vec<(Option<&str>, Range<usize>)> = Vec::new();
-    for (i, key) in blocks::of(graph.nodes.iter().map(|node| &*node.scope)).into_iter().enumerate() {
-        match ranges.last_mut() {
-            // What follows a block goes with it: so its inputs are all that is kept.
-            Some((last, range)) if *last == key || (how == Checkpoint::Full && key.is_none()) => {
-                range.end = i + 1
-            }
-            _ => ranges.push((key, i..i + 1)),
-        }
-    }
-    let wanted = ranges.into_iter().filter(|(key, _)| key.is_some() || how == Checkpoint::Full);
-    wanted.map(|(_, nodes)| Segment { outputs: crossing(graph, &nodes), nodes, inputs: Vec::new() }).collect()
+pub(super) fn segments(graph: &Graph, how: Checkpoint) -> Vec<Segment> {
+    let segment = |nodes| Segment { outputs: crossing(graph, &nodes), nodes, inputs: Vec::new() };
+    blocks::recomputed(graph, how).into_iter().map(segment).collect()
 }
 
 /// What is made inside of a range of nodes and read outside.

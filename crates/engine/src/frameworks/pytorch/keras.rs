@@ -11,35 +11,7 @@ use super::tape::TensorRef;
 use crate::structure::Name;
 use crate::{Precision, StorageId};
 use memfit_graph::order::sorted_by_key;
-use memfit_graph::{Call, DType, Graph, Operand, Role, TensorId};
-
-/// Whether the nodes are Keras' layers.
-pub(crate) fn is_keras(graph: &Graph) -> bool {
-    graph.nodes.iter().any(|node| node.op.name().starts_with("keras."))
-}
-
-/// The mixed policy under which a model was made, where there was one: then most layers with variables in float32 give half. A file does not
-/// hold it, but each layer's own.
-pub(crate) fn policy(graph: &Graph) -> Option<Precision> {
-    let dtype = |id: &TensorId| graph.tensor(*id).declared.dtype();
-    let mut count = [0_usize; 3];
-    for node in graph.nodes.iter().filter(|node| node.op.name().starts_with("keras.")) {
-        let is_kept = |id: &&TensorId| graph.tensor(**id).role == Role::Initializer;
-        if node.inputs.iter().flatten().filter(is_kept).any(|id| dtype(id) == Some(DType::Float32)) {
-            match node.outputs.iter().flatten().next().and_then(dtype) {
-                Some(DType::Float16) => count[0] += 1,
-                Some(DType::Bfloat16) => count[1] += 1,
-                _ => count[2] += 1,
-            }
-        }
-    }
-    let [half, brain, single] = count;
-    match half + brain > single {
-        true if half > brain => Some(Precision::MixedFp16),
-        true => Some(Precision::MixedBf16),
-        false => None,
-    }
-}
+use memfit_graph::{Call, Graph, Operand};
 
 /// The dictionaries of the model and of the models inside it, as names, in the order in which they go.
 pub(super) fn names(graph: &Graph) -> Vec<Name> {
@@ -105,7 +77,7 @@ impl Runner<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memfit_graph::{Attributes, DType, Role, Shape, Type};
+    use memfit_graph::{Attributes, DType, Role, Shape, TensorId, Type};
 
     #[test]
     fn a_model_holds_its_layers_outputs_until_it_returns() {

@@ -1,5 +1,6 @@
 //! The device memory of one step: storages with reference counts, written down as events.
 
+use crate::step::OWN_LAYERS;
 use crate::timeline::{Event, EventKind, Search, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::Bytes;
@@ -8,9 +9,6 @@ use std::sync::Arc;
 
 /// How many labels are found without a comparison of texts.
 const RECENT: usize = 64;
-
-/// At most so many layers are none of the graph's: the loss, the optimizer.
-pub(super) const OWN_LAYERS: usize = 8;
 
 /// Reference-counted storages; the timeline grows as they come and go.
 pub(super) struct Memory {

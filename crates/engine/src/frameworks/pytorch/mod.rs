@@ -5,7 +5,7 @@
 
 mod autocast;
 mod backward;
-pub(crate) mod checkpoint;
+mod checkpoint;
 mod cublas;
 mod forward;
 mod gradients;
@@ -13,7 +13,7 @@ mod in_place;
 mod keras;
 mod keras_loss;
 mod layouts;
-pub(crate) mod loss;
+mod loss;
 mod memory;
 mod names;
 mod reach;
@@ -25,89 +25,20 @@ mod train;
 mod workspace;
 
 use crate::optimizers::{Parameter, StepConfig};
-use crate::parameters::Stored;
 use crate::sizes::Sizes;
+use crate::step::{LayerOps, Step};
 use crate::structure::Name;
-use crate::{Mode, Phase, Plan, StorageId, Structure, Timeline};
+use crate::{Mode, Phase, Plan, StorageId, Structure};
 use checkpoint::Segment;
-use memfit_graph::{Bytes, Call, DType, Dims, Graph, Inferred, Operand, TensorId};
-use memory::OWN_LAYERS;
-use smallvec::SmallVec;
+use memfit_graph::{Call, DType, Graph, Inferred, Operand, TensorId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tape::{Tape, TensorRef};
 use workspace::Kernels;
 
-pub(crate) use keras::{is_keras, policy};
 pub(crate) use layouts::{Layout, Layouts};
-#[cfg(feature = "burn")]
-pub(crate) use loss::choose as choose_loss;
 pub(crate) use names::names;
-pub(crate) use setup::AVERAGED;
 pub(crate) use workspace::alike;
-
-/// One step under PyTorch's rules.
-pub(crate) struct Step {
-    /// All events.
-    pub(crate) timeline: Timeline,
-    /// Unique storages that autograd holds at the end of forward, parameters and buffers excluded, as requested.
-    pub(crate) saved: Vec<SavedStorage>,
-    /// What ran in each layer, by layer of the timeline.
-    pub(crate) layer_ops: Vec<LayerOps>,
-    /// The storage of each stored tensor that takes memory, with its kind and the layer that first uses it.
-    pub(crate) stored: Vec<StoredTensor>,
-    /// Operators without a rule, and those that make tensors whose size is not known.
-    pub(crate) unknown: Vec<String>,
-    /// What was assumed.
-    pub(crate) assumptions: Vec<String>,
-}
-
-/// A storage kept for backward, with the functions that keep it.
-pub(crate) struct SavedStorage {
-    pub(crate) storage: StorageId,
-    pub(crate) layer: u32,
-    pub(crate) holders: SmallVec<[&'static str; 2]>,
-}
-
-/// What ran in a layer.
-#[derive(Default)]
-pub(crate) struct LayerOps {
-    pub(crate) ops: SmallVec<[Arc<str>; 1]>,
-    pub(crate) output_shapes: SmallVec<[Dims; 1]>,
-}
-
-impl LayerOps {
-    /// So many layers in which nothing has run.
-    pub(crate) fn of(layers: usize) -> Vec<LayerOps> {
-        let mut all = Vec::with_capacity(layers + OWN_LAYERS);
-        all.resize_with(layers, LayerOps::default);
-        all
-    }
-
-    /// An operator runs.
-    pub(crate) fn ran(&mut self, op: &Arc<str>) {
-        if !self.ops.contains(op) {
-            self.ops.push(op.clone());
-        }
-    }
-}
-
-/// A parameter or buffer.
-#[derive(Clone)]
-pub(crate) struct StoredTensor {
-    pub(crate) kind: Stored,
-    pub(crate) elements: u64,
-    pub(crate) bytes: Bytes,
-    pub(crate) layer: u32,
-    pub(crate) optimizer_bytes: Bytes,
-}
-
-impl StoredTensor {
-    /// How many values it counts among the model's parameters.
-    pub(crate) fn parameters(&self) -> u64 {
-        if matches!(self.kind, Stored::Parameter | Stored::Frozen) { self.elements } else { 0 }
-    }
-}
 
 /// Operators for which memory is set aside at once; what is larger grows as it goes.
 const LARGE_GRAPH: usize = 1 << 13;

@@ -10,7 +10,7 @@
 //! it reckons from that (the states of `for x in inputs: h, c = cell(x, h, c)`, written out in Python).
 
 use super::keras;
-use crate::structure::Name;
+use crate::structure::{Name, is_keras};
 use memfit_graph::order::sorted_by_key;
 use memfit_graph::{Graph, Node, NodeId, Role, TensorId};
 
@@ -19,7 +19,7 @@ use memfit_graph::{Graph, Node, NodeId, Role, TensorId};
 /// In the model's own `forward`, names are rebound in loops over lists of modules: by a sum with the tensor itself
 /// (`x = x + y`), and where an item of such a list made the tensor.
 pub(crate) fn names(graph: &Graph) -> Vec<Name> {
-    if keras::is_keras(graph) {
+    if is_keras(graph) {
         return keras::names(graph);
     }
     let mut names = Vec::new();

@@ -3,16 +3,14 @@
 use super::backward::Leaf;
 use super::cublas::Workspaces;
 use super::tape::{Edge, Tensor};
-use super::{Runner, StoredTensor, step_config};
+use super::{Runner, step_config};
 use crate::Category;
 use crate::host;
 use crate::optimizers::{self, Parameter, StateTensor, keras_slots};
 use crate::parameters::{Stored, is_table};
+use crate::step::{AVERAGED, StoredTensor};
 use memfit_graph::{Bytes, DType, Dims, elements};
 use smallvec::SmallVec;
-
-/// What an averaged model's tensors are called.
-pub(crate) const AVERAGED: &str = "averaged weights";
 
 impl Runner<'_> {
     /// Parameters, buffers, inputs and optimizer state, which are alive before the step.

@@ -2,9 +2,10 @@
 
 use super::backward::{self, Leaf};
 use super::tape::{Edge, TensorRef};
-use super::{Runner, SavedStorage, keras_loss, loss, step_config};
+use super::{Runner, keras_loss, loss, step_config};
 use crate::optimizers::{self, StepEvent, keras_step};
-use crate::{Category, Loss, Phase, StorageId};
+use crate::step::SavedStorage;
+use crate::{Category, Loss, Phase, StorageId, losses};
 use memfit_graph::order::permuted;
 use memfit_graph::{DType, Operand, TensorId};
 use smallvec::SmallVec;
@@ -78,16 +79,16 @@ impl Runner<'_> {
                 };
                 let (mut shapes, mut inputs) = (shapes.clone(), inputs);
                 shapes.iter_mut().chain(inputs.iter_mut().map(|(shape, _)| shape)).for_each(turned);
-                let (loss, why) = loss::choose(&shapes, &inputs);
+                let (loss, why) = losses::choose(&shapes, &inputs);
                 self.assumptions.push(why);
                 loss
             }
             given => given,
         };
         // Without a label to compare with, only the first output is taken; classifier heads all are.
-        let used = if loss == Loss::CrossEntropy { loss::alike(&shapes) } else { 1 };
+        let used = if loss == Loss::CrossEntropy { losses::alike(&shapes) } else { 1 };
         let first = shapes.first().map_or(&[][..], |s| s);
-        let of_first = outputs.first().map(|(id, _)| loss::classes(self.graph, self.structure, *id, first));
+        let of_first = outputs.first().map(|(id, _)| losses::classes(self.graph, self.structure, *id, first));
         let classes = of_first.unwrap_or_default();
         let target = self.target(loss, first, classes.axis);
         let targets = vec![target; used];
@@ -121,7 +122,7 @@ impl Runner<'_> {
             loss == Loss::Mse && self.tape.tensor(*t).dtype.is_float() && self.tape.shape(*t) == output
         });
         input.or_else(|| {
-            let (shape, dtype) = loss::target(loss, output, class_axis)?;
+            let (shape, dtype) = losses::target(loss, output, class_axis)?;
             let dtype = if dtype.is_float() { self.plan.precision.model_dtype() } else { dtype };
             Some(self.tape.new_tensor(&shape, dtype, Category::Input, "target"))
         })

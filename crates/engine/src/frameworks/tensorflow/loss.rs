@@ -6,7 +6,7 @@
 
 use super::{Builder, Source, Wire};
 use crate::Loss;
-use crate::frameworks::pytorch::loss::target;
+use crate::losses::target;
 use memfit_graph::{DType, Penalty};
 
 /// What an output of this shape is compared with, and why.

@@ -6,7 +6,8 @@
 //! buffer is never written over by a kernel that reads it.
 
 use super::convolutions::{Convolutions, Held};
-use super::{Builder, Effect, Place, SavedStorage, Stage, Wire};
+use super::{Builder, Effect, Place, Stage, Wire};
+use crate::step::SavedStorage;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Mode, Phase, StorageId, Timeline};
 use memfit_graph::kernels::Kernel;

@@ -34,8 +34,8 @@ mod update;
 mod xla;
 
 use self::convolutions::Convolutions;
-use super::pytorch::{LayerOps, SavedStorage, Step, StoredTensor};
 use crate::sizes::Sizes;
+use crate::step::{LayerOps, Step, StoredTensor};
 use crate::{Category, Mode, Plan, Structure};
 use memfit_graph::kernels::{Effect, Flow, Place, Source, Stage, Wire};
 use memfit_graph::{Graph, Inferred};

@@ -1,7 +1,8 @@
 //! What is alive before the step: variables, optimizer slots and the batch.
 
-use super::{Builder, Resident, StoredTensor};
+use super::{Builder, Resident};
 use crate::parameters::Stored;
+use crate::step::StoredTensor;
 use crate::{Category, Mode, host};
 use memfit_graph::kernels::{Effect, Made, Place, Source};
 use memfit_graph::{Bytes, DType, elements};

@@ -16,7 +16,7 @@
 mod rules;
 
 use super::vocabulary::Vocabulary;
-use crate::frameworks::pytorch::is_keras;
+use crate::structure::is_keras;
 use memfit_graph::{Dim, Graph, Inferred, Node, Role, Shape, TensorId, Type};
 use rules::Output;
 pub(super) use rules::RESHAPES;
