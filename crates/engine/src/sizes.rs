@@ -1,9 +1,14 @@
 //! The size of every tensor of a graph, and whether they can be added up.
 
+use crate::Timeline;
 use memfit_graph::{Bytes, DType, Graph, Inferred, Node, Problem, TensorId, Type, times};
 
-/// A tensor larger than this (1 PiB) is refused: sums over a step of such tensors stay far below 2^64, and no machine holds one.
+/// A tensor larger than this (1 PiB) is refused: no machine holds one. An axis of no elements is left out of its size, since what is made
+/// of a tensor without elements may have some: the mean over an empty axis has all the others.
 pub(crate) const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
+
+/// What all tensors of a graph may be together, and all that one step allocates (1 EiB): sixteen such steps can still be added up in 64 bits.
+pub(crate) const LARGEST_STEP: Bytes = Bytes(1 << 60);
 
 /// The dims of a graph's tensors.
 pub(crate) struct Sizes {
@@ -53,11 +58,30 @@ pub(crate) fn of(graph: &Graph, inferred: &Inferred) -> Result<Sizes, Vec<Proble
     if problems.is_empty() { in_range(graph, inferred) } else { Err(problems) }
 }
 
-/// No tensor is so large that sums of sizes could leave 64 bits.
+/// What no machine holds.
+fn too_large(place: &str, message: String) -> Problem {
+    Problem::new(place, message).hint("give a smaller batch or smaller inputs")
+}
+
+/// A step whose allocations can be added up. What a framework makes beside the graph's own tensors, gradients, copies and scratch memory,
+/// is known when its step is written, so that all of it is looked at once then.
+pub(crate) fn adds_up(timeline: &Timeline) -> Result<(), Vec<Problem>> {
+    let all = timeline.storages.iter().fold(0_u64, |all, storage| all.saturating_add(storage.bytes.0));
+    if all <= LARGEST_STEP.0 {
+        return Ok(());
+    }
+    let largest = timeline.storages.iter().max_by_key(|storage| storage.bytes);
+    let label = largest.and_then(|storage| timeline.labels.get(storage.label as usize));
+    let message = format!("expected a step that allocates at most 1 EiB, found {}", Bytes(all));
+    Err(vec![too_large(label.map_or("step", |label| &**label), message)])
+}
+
+/// No tensor is so large, and there are not so many, that sums of sizes could leave 64 bits.
 fn in_range(graph: &Graph, inferred: &Inferred) -> Result<Sizes, Vec<Problem>> {
     let tensors = graph.tensors.len();
     let mut sizes = Sizes { dims: Vec::with_capacity(4 * tensors), places: Vec::with_capacity(tensors) };
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let mut all = Bytes::ZERO;
     for (tensor, ty) in graph.tensors.iter().zip(&inferred.types) {
         let start = sizes.dims.len();
         let mut elements = Some(1_u64).filter(|_| ty.shape().is_some());
@@ -67,18 +91,23 @@ fn in_range(graph: &Graph, inferred: &Inferred) -> Result<Sizes, Vec<Problem>> {
                 break;
             };
             sizes.dims.push(dim);
-            elements = elements.map(|all| times(all, dim));
+            elements = elements.map(|all| times(all, dim.max(1)));
         }
         let Some(elements) = elements else {
             sizes.dims.truncate(start);
             sizes.places.push(None);
             continue;
         };
-        if ty.dtype().unwrap_or(DType::Float32).size_of(elements) > LARGEST_TENSOR {
+        let bytes = ty.dtype().unwrap_or(DType::Float32).size_of(elements);
+        if bytes > LARGEST_TENSOR {
             let dims: Vec<String> = sizes.dims[start..].iter().map(u64::to_string).collect();
             let message = format!("expected at most 1 PiB, found a shape of {}", dims.join("x"));
-            let hint = "give a smaller batch or smaller inputs";
-            return Err(vec![Problem::new(&*tensor.name, message).hint(hint)]);
+            return Err(vec![too_large(&tensor.name, message)]);
+        }
+        all += bytes;
+        if all > LARGEST_STEP {
+            let message = "expected at most 1 EiB in all tensors, found more up to this one".to_owned();
+            return Err(vec![too_large(&tensor.name, message)]);
         }
         sizes.places.push(Some((number(start), number(sizes.dims.len()))));
     }
@@ -89,7 +118,7 @@ fn in_range(graph: &Graph, inferred: &Inferred) -> Result<Sizes, Vec<Problem>> {
 mod tests {
     use crate::devices::Card;
     use crate::{Framework, Model, Plan, Verdict};
-    use memfit_graph::{Attributes, Binding, DType, Graph, Role, Shape, Type};
+    use memfit_graph::{Attributes, Binding, DType, Graph, Role, Shape, TensorId, Type};
 
     #[test]
     fn no_framework_takes_a_batch_that_no_machine_holds() {
@@ -105,6 +134,63 @@ mod tests {
             let problems = model.estimate(&Binding::default(), &plan).unwrap_err();
             assert!(problems[0].message.contains("at most 1 PiB"), "{framework:?} {}", problems[0].message);
         }
+    }
+
+    const FRAMEWORKS: [Framework; 3] = [Framework::Pytorch, Framework::Tensorflow, Framework::Burn];
+
+    fn float(g: &mut Graph, name: &str, dims: &[u64], role: Role) -> TensorId {
+        let id = g.add_tensor(name, Type::tensor(DType::Float32, Shape::from(dims)), role);
+        g.inputs.extend(Some(id).filter(|_| role == Role::Input));
+        id
+    }
+
+    /// What is wrong with a graph under every framework.
+    fn refused(graph: Graph, plan: &Plan) -> Vec<String> {
+        let model = Model::new(graph, "m", "onnx", 1);
+        let refused = |framework| {
+            let plan = Plan { framework, ..plan.clone() };
+            let problem = model.estimate(&Binding::default(), &plan).unwrap_err().remove(0);
+            assert!(problem.hint.is_some(), "{problem}");
+            problem.message
+        };
+        FRAMEWORKS.map(refused).to_vec()
+    }
+
+    #[test]
+    fn many_legal_tensors_are_not_together_more_than_can_be_added() {
+        let mut g = Graph::default();
+        let mut x = float(&mut g, "x", &[1 << 24, 1 << 24], Role::Input);
+        for i in 0..17_000 {
+            x = g.push("Tanh", Attributes::default(), &[x], &format!("h{i}")).unwrap();
+        }
+        g.outputs = vec![x];
+        let told = refused(g, &Plan::default());
+        assert!(told.iter().all(|message| message.contains("at most 1 EiB in all tensors")), "{told:?}");
+    }
+
+    #[test]
+    fn what_is_kept_beside_the_graph_counts() {
+        // 700 PiB of weights, which have gradients and state as well.
+        let mut g = Graph::default();
+        let mut x = float(&mut g, "x", &[1, 1 << 24], Role::Input);
+        for i in 0..700 {
+            let w = float(&mut g, &format!("w{i}"), &[1 << 24, 1 << 24], Role::Initializer);
+            x = g.push("MatMul", Attributes::default(), &[x, w], &format!("h{i}")).unwrap();
+        }
+        g.outputs = vec![x];
+        let told = refused(g, &Plan { optimizer: "adam".into(), ..Plan::default() });
+        assert!(told.iter().all(|message| message.contains("allocates at most 1 EiB")), "{told:?}");
+    }
+
+    #[test]
+    fn a_tensor_without_elements_is_as_large_as_what_may_be_made_of_it() {
+        // The mean over the last axis would have 2^80 elements.
+        let mut g = Graph::default();
+        let x = float(&mut g, "x", &[1 << 40, 1 << 40, 0], Role::Input);
+        let w = float(&mut g, "w", &[0], Role::Initializer);
+        g.outputs = vec![g.push("LayerNormalization", Attributes::default(), &[x, w], "y").unwrap()];
+        let told = refused(g, &Plan::default());
+        assert!(told.iter().all(|message| message.contains("at most 1 PiB")), "{told:?}");
     }
 
     #[test]

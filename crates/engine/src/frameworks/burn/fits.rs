@@ -64,9 +64,10 @@ pub(super) fn misfit(prim: &Prim, inputs: &[&SlotType], output: &[usize]) -> Opt
     (!fits).then(|| format!("Burn's {} does not take {}", name(), shapes()))
 }
 
-/// Why a tensor cannot be, where it is larger than any of the graph's own may be: a rule makes some that the graph does not show.
+/// Why a tensor cannot be, where it is larger than any of the graph's own may be: a rule makes some that the graph does not show. An axis
+/// of no elements counts as one, as it does there.
 pub(super) fn too_large(shape: &[usize]) -> Option<String> {
-    let bytes = shape.iter().fold(4, |all: u64, dim| all.saturating_mul(*dim as u64));
+    let bytes = shape.iter().fold(4, |all: u64, dim| all.saturating_mul((*dim).max(1) as u64));
     (bytes > LARGEST_TENSOR.0).then(|| format!("expected at most 1 PiB, found a tensor of {shape:?}"))
 }
 
@@ -96,6 +97,7 @@ mod tests {
         assert!(!fits(Prim::Permute(vec![0, 0]), &[ty(&[4, 2])], &[4, 4]));
         assert!(!fits(Prim::Binary(Binary::Add), &[ty(&[4]), ty(&[4, 1])], &[4, 1]));
         assert!(too_large(&[1 << 24, 1 << 24]).is_none() && too_large(&[1 << 24, 1 << 25]).is_some());
+        assert!(too_large(&[1 << 40, 1 << 40, 0]).is_some());
         assert!(!fits(Prim::Linear, &[ty(&[4, 2]), ty(&[2])], &[4, 2]));
     }
 }
