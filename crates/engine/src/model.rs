@@ -8,7 +8,7 @@ use crate::frameworks::pytorch;
 use crate::frameworks::tensorflow;
 use crate::parallel;
 use crate::parameters::Stored;
-use crate::prepared::{Prepared, options, prepare, prepare_for};
+use crate::prepared::{Prepared, Variants, options, prepare, prepare_for};
 use crate::step::{Step, StoredTensor};
 use crate::{
     Estimate, Framework, LayerRow, ModelSummary, Plan, Precision, Structure, placement, recompose, replay,
@@ -16,7 +16,6 @@ use crate::{
 };
 use memfit_graph::{Binding, Bytes, Graph, Inferred, Problem, infer};
 use std::borrow::Cow;
-use std::sync::OnceLock;
 
 /// The block that PyTorch's caching allocator rounds every request up to
 /// (c10/cuda/CUDACachingAllocator.cpp, `kMinBlockSize`).
@@ -46,27 +45,13 @@ struct Run {
     whole: Option<Vec<StoredTensor>>,
 }
 
-/// How many ways of preparing a graph there are beside the usual one.
-const VARIANTS: usize = 23;
-
-/// The number of a way of preparing a graph; 0 is the usual one.
-fn variant(options: recompose::Options) -> usize {
-    let tied = match options.tied_embeddings {
-        None => 0,
-        Some(false) => 1,
-        Some(true) => 2,
-    };
-    let flags = [options.assume_batchnorm, options.composed_attention, options.assume_dropout];
-    flags.into_iter().rev().fold(tied, |n, flag| 2 * n + usize::from(flag))
-}
-
 /// A model whose structure has been put back as the framework runs it.
 pub struct Model {
     /// As the importer made it.
     source: Graph,
     prepared: Prepared,
-    /// The same with other options, by [`variant`]; made when first asked for.
-    variants: [OnceLock<Prepared>; VARIANTS],
+    /// The same with other options.
+    variants: Variants,
     name: String,
     format: String,
     operators: u64,
@@ -77,7 +62,7 @@ impl Model {
     pub fn new(graph: Graph, name: &str, format: &str, operators: u64) -> Model {
         let prepared = prepare(&graph, recompose::Options::default());
         let (name, format) = (name.into(), format.into());
-        Model { source: graph, prepared, variants: Default::default(), name, format, operators }
+        Model { source: graph, prepared, variants: Variants::default(), name, format, operators }
     }
 
     /// The graph as the importer made it.
@@ -97,10 +82,10 @@ impl Model {
 
     fn prepared(&self, plan: &Plan) -> &Prepared {
         let options = options(plan);
-        match variant(options).checked_sub(1).and_then(|i| self.variants.get(i)) {
-            None => &self.prepared,
-            Some(other) => other.get_or_init(|| prepare(&self.source, options)),
+        if options == recompose::Options::default() {
+            return &self.prepared;
         }
+        self.variants.of(options, |options| prepare(&self.source, options))
     }
 
     /// The same for these sizes, where they decide how often a loop runs or which branch is taken.

@@ -5,6 +5,7 @@
 
 use crate::{Plan, Structure, recompose};
 use memfit_graph::{Binding, Graph, Inferred, Problem, infer};
+use std::sync::OnceLock;
 
 /// A graph as the framework runs it, with what was done to get there.
 #[derive(Clone)]
@@ -12,6 +13,23 @@ pub(crate) struct Prepared {
     pub(crate) graph: Graph,
     pub(crate) structure: Structure,
     pub(crate) report: recompose::Report,
+}
+
+/// What was prepared with options that are not the usual ones, in the order in which it was first asked for.
+#[derive(Default)]
+pub(crate) struct Variants(OnceLock<Box<(recompose::Options, Prepared, Variants)>>);
+
+impl Variants {
+    /// The graph prepared with these options, made where it is not there yet.
+    pub(crate) fn of(
+        &self,
+        options: recompose::Options,
+        make: impl Fn(recompose::Options) -> Prepared,
+    ) -> &Prepared {
+        let first = || Box::new((options, make(options), Variants::default()));
+        let (made_with, prepared, others) = &**self.0.get_or_init(first);
+        if *made_with == options { prepared } else { others.of(options, make) }
+    }
 }
 
 /// Writes out the branches and loops that these sizes decide. Gives what is inferred of the graph then, and whether there was
@@ -114,6 +132,28 @@ mod tests {
         g.add_node("loop", op, vec![Some(n), None, Some(h)], vec![Some(last)]);
         g.outputs = vec![last];
         Model::new(g, "m", "onnx", 2)
+    }
+
+    #[test]
+    fn each_set_of_options_has_a_graph_of_its_own() {
+        let model = counted();
+        let flags = [false, true];
+        let mut plans = Vec::new();
+        for assume_batchnorm in flags {
+            for assume_dropout in flags {
+                for composed_attention in flags {
+                    for tied_embeddings in [None, Some(false), Some(true)] {
+                        let plan = Plan { assume_batchnorm, assume_dropout, ..Plan::default() };
+                        plans.push(Plan { composed_attention, tied_embeddings, ..plan });
+                    }
+                }
+            }
+        }
+        let graph = |plan: &Plan| std::ptr::from_ref(model.recomposed(plan));
+        let graphs: Vec<_> = plans.iter().map(graph).collect();
+        assert!((1..graphs.len()).all(|i| !graphs[..i].contains(&graphs[i])));
+        // Asked for again it is not made again.
+        assert!(plans.iter().rev().map(graph).eq(graphs.iter().rev().copied()));
     }
 
     #[test]

@@ -52,7 +52,7 @@ use memfit_graph::{Graph, Inferred};
 use rewriter::Rewriter;
 
 /// What the caller wants put back beyond what the file shows.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Put a BatchNormalization after each convolution that an inference export folded one into.
     pub assume_batchnorm: bool,
