@@ -278,11 +278,7 @@ impl Model {
     /// # Errors
     /// As [`Model::estimate`].
     pub fn saved_by_function(&self, binding: &Binding, plan: &Plan) -> Result<Vec<SavedBy>, Vec<Problem>> {
-        let prepared = self.prepared_for(binding, plan);
-        let Prepared { graph, structure, .. } = &*prepared;
-        let inferred = infer(graph, binding)?;
-        let sizes = sizes::of(graph, &inferred)?;
-        let step = pytorch::run(graph, structure, &inferred, sizes, plan);
+        let step = self.step(binding, plan)?;
         let mut groups: std::collections::BTreeMap<Vec<&'static str>, (Bytes, u64)> = Default::default();
         for saved in &step.saved {
             let mut holders = saved.holders.to_vec();
@@ -365,4 +361,38 @@ fn rows(step: &mut Step) -> Vec<LayerRow> {
         }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfit_graph::{Attributes, DType, Role, Shape, Type};
+
+    #[test]
+    fn what_functions_keep_is_said_of_the_same_step() {
+        let mut g = Graph::default();
+        let x = g.add_tensor("x", Type::tensor(DType::Float32, Shape::from([8, 64])), Role::Input);
+        g.inputs = vec![x];
+        let w = g.add_tensor("w", Type::tensor(DType::Float32, Shape::from([64, 64])), Role::Initializer);
+        let h = g.push("MatMul", Attributes::default(), &[x, w], "h").unwrap();
+        g.outputs = vec![g.push("Tanh", Attributes::default(), &[h], "y").unwrap()];
+        let (model, binding) = (Model::new(g, "m", "onnx", 2), Binding::default());
+        let mut kept = Vec::new();
+        for framework in [Framework::Pytorch, Framework::Tensorflow, Framework::Burn] {
+            let plan = Plan { framework, ..Plan::default() };
+            let functions = model.saved_by_function(&binding, &plan).unwrap();
+            let bytes: Bytes = functions.iter().map(|held| held.bytes).sum();
+            assert_eq!(bytes, model.estimate(&binding, &plan).unwrap().saved_for_backward, "{framework:?}");
+            kept.push(functions);
+        }
+        assert!(kept[0] != kept[1] && kept[1] != kept[2], "{kept:?}");
+        let none = Plan { optimizer: "none".into(), ..Plan::default() };
+        let foreign = Plan { checkpoint: crate::Checkpoint::Balanced, ..Plan::default() };
+        for plan in [none, foreign] {
+            assert_eq!(
+                model.saved_by_function(&binding, &plan).unwrap_err(),
+                model.estimate(&binding, &plan).unwrap_err()
+            );
+        }
+    }
 }
