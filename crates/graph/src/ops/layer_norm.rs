@@ -169,10 +169,14 @@ impl Op for LayerNormalization {
         let y = normalize(l, &x, self.first_axis(x.rank()).unwrap_or(0), weight, bias, self.rms);
         l.bind(0, y);
         let Operand::Result { call, .. } = y else { return };
-        let statistics = if self.rms { [1, 1] } else { [1, 2] };
-        // onnxruntime's simplified form has the statistic as its second output, the skip forms as their third.
-        let outputs = if self.rms && !self.skip { [1, 1] } else { [1, 2] };
-        for (j, output) in outputs.into_iter().zip(statistics) {
+        // By output, the result of the call. onnxruntime's simplified form has the statistic as its second output, the one that adds a
+        // residual as its third.
+        let statistics: &[(usize, usize)] = match (self.rms, self.skip) {
+            (false, _) => &[(1, 1), (2, 2)],
+            (true, false) => &[(1, 1)],
+            (true, true) => &[(2, 1)],
+        };
+        for (j, output) in statistics.iter().copied() {
             if l.wants(j) {
                 l.bind(j, Operand::Result { call, output });
             }
@@ -241,6 +245,18 @@ mod tests {
         let (calls, bound) = calls("RMSNormalization", &[&[4, 6, 8], &[8]], 1);
         assert_eq!(calls[0].saved[..], [Saved::Input(0), Saved::Input(1), Saved::Output(1)]);
         assert_eq!(bound.len(), 1);
+    }
+
+    #[test]
+    fn a_statistic_is_one_output_only() {
+        let simplified: &[&'static [u64]] = &[&[4, 6, 8], &[8]];
+        let skip: &[&'static [u64]] = &[&[4, 6, 8], &[4, 6, 8], &[8]];
+        let bound = |name: &str, shapes: &[&'static [u64]]| {
+            calls(name, shapes, 4).1.into_iter().map(|(j, _)| j).collect::<Vec<_>>()
+        };
+        assert_eq!(bound("SimplifiedLayerNormalization", simplified), [0, 1]);
+        assert_eq!(bound("SkipSimplifiedLayerNormalization", skip), [3, 0, 2]);
+        assert_eq!(bound("SkipLayerNormalization", skip), [3, 0, 1, 2]);
     }
 
     #[test]

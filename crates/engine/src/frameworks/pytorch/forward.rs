@@ -165,11 +165,17 @@ impl Runner<'_> {
                 }
             }
         }
-        for (j, operand) in bound {
+        for (at, (j, operand)) in bound.iter().enumerate() {
             let value = match operand {
-                Operand::Input(i) => refs.get(*i).copied().flatten().inspect(|t| self.tape.hold(*t)),
+                Operand::Input(i) => refs.get(*i).copied().flatten(),
                 Operand::Result { call, output } => results.get(*call).and_then(|r| r.get(*output)).copied(),
             };
+            // A result is held for the first of the node's outputs that it is.
+            let is_held = matches!(operand, Operand::Result { .. })
+                && bound[..at].iter().all(|(_, other)| other != operand);
+            if let Some(value) = value.filter(|_| !is_held) {
+                self.tape.hold(value);
+            }
             match (value, node.outputs.get(*j).copied().flatten()) {
                 (Some(value), Some(id)) if self.uses[id.index()] == 0 => self.tape.release(value),
                 (Some(value), Some(id)) => self.values[id.index()] = Some(value),
