@@ -135,6 +135,11 @@ pub trait Layer: Any + Debug + Send + Sync {
         true
     }
 
+    /// How many layers run in such a call, steps that are written out one by one counted each, which more than `most` are not.
+    fn calls(&self, _: &Call<'_>, _inputs: &[Spec], _most: u64) -> u64 {
+        1
+    }
+
     /// The layer as one step of a recurrence, where it can be one.
     fn cell(&self) -> Option<&dyn Cell> {
         None
@@ -189,6 +194,11 @@ impl Configured {
     /// The tensors that it gives.
     pub fn outputs(&self, arguments: &Arguments, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         self.layer.outputs(&Call { facts: &self.facts, arguments }, inputs)
+    }
+
+    /// How many layers run in such a call: [`Layer::calls`].
+    pub fn calls(&self, arguments: &Arguments, inputs: &[Spec], most: u64) -> u64 {
+        self.layer.calls(&Call { facts: &self.facts, arguments }, inputs, most)
     }
 
     /// The first of the tensors that it gives.

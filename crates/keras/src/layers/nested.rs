@@ -4,7 +4,7 @@
 //! shapes, so a model in it answers as one layer.
 
 use crate::builder::Builder;
-use crate::layer::{Call, Layer, Weight};
+use crate::layer::{Call, Keras, Layer, LayerCall, Weight};
 use crate::model::Model;
 use crate::object::Object;
 use crate::options::Options;
@@ -12,9 +12,9 @@ use crate::reader::{Reader, Shared, Source};
 use crate::run::Run;
 use crate::spec::Spec;
 use crate::torch::Torch;
-use memfit_graph::{Graph, OpError, Shape, TensorId, Variable};
+use memfit_graph::{Graph, Node, OpError, Shape, TensorId, Variable};
 use serde_json::Value;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A model that a layer holds.
 #[derive(Clone, Debug)]
@@ -22,6 +22,16 @@ pub struct Nested {
     object: Value,
     options: Options,
     depth: u32,
+    /// What it was last called on, and the graph that it is then: a wrapper calls it with the same for every step.
+    last: Arc<Mutex<Option<Called>>>,
+}
+
+/// A model called on these inputs.
+#[derive(Clone, Debug)]
+struct Called {
+    keras: Keras,
+    inputs: Vec<Spec>,
+    graph: Arc<Graph>,
 }
 
 /// The model as a layer.
@@ -32,15 +42,26 @@ pub(super) fn build(source: &Source<'_>) -> Result<Arc<dyn Layer>, String> {
     };
     Model::read(&source.object, &source.reader, true, "").map_err(lines)?;
     let (object, options) = (source.object.raw.clone(), source.reader.options.clone());
-    Ok(Arc::new(Nested { object, options, depth: source.reader.depth }))
+    Ok(Arc::new(Nested { object, options, depth: source.reader.depth, last: Arc::default() }))
 }
 
 impl Nested {
     /// The model called on these inputs, as a graph of its own.
-    pub fn graph(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Graph, OpError> {
+    pub fn graph(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Arc<Graph>, OpError> {
+        let keras = call.facts.keras;
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = last().as_ref().filter(|last| last.keras == keras && last.inputs == inputs) {
+            return Ok(known.graph.clone());
+        }
+        let graph = Arc::new(self.read(keras, inputs)?);
+        *last() = Some(Called { keras, inputs: inputs.to_vec(), graph: graph.clone() });
+        Ok(graph)
+    }
+
+    fn read(&self, keras: Keras, inputs: &[Spec]) -> Result<Graph, OpError> {
         let object = Object::read(&self.object).map_err(|e| OpError::mismatch("a model", e))?;
         let shared = Shared::default();
-        let (keras, options, depth) = (call.facts.keras, &self.options, self.depth);
+        let (options, depth) = (&self.options, self.depth);
         let reader = Reader { keras, options, shared: &shared, depth };
         let mut model = Model::read(&object, &reader, true, "").map_err(OpError::Body)?;
         let mut builder = Builder::new(&self.options);
@@ -55,19 +76,6 @@ impl Nested {
         }
         builder.graph.outputs = outputs.iter().map(|f| f.id).collect();
         Ok(builder.graph)
-    }
-}
-
-/// How many layers a serialised one is made of, itself among them.
-fn layers(object: &Value) -> u64 {
-    let inner = object.get("config").and_then(|config| config.get("layers")).and_then(Value::as_array);
-    1 + inner.into_iter().flatten().map(layers).sum::<u64>()
-}
-
-impl Nested {
-    /// How many layers the model has.
-    pub(super) fn size(&self) -> u64 {
-        layers(&self.object)
     }
 }
 
@@ -89,6 +97,21 @@ impl Layer for Nested {
             Some(Spec::new(tensor.shape.clone()?, tensor.dtype))
         };
         Ok(graph.outputs.iter().filter_map(spec).collect())
+    }
+
+    fn calls(&self, call: &Call<'_>, inputs: &[Spec], most: u64) -> u64 {
+        let Ok(graph) = self.graph(call, inputs) else { return 1 };
+        let of_node = |node: &Node| {
+            let layer = node.op.downcast::<LayerCall>()?;
+            let spec = |id: &Option<TensorId>| {
+                let tensor = graph.tensor((*id)?).declared.as_tensor()?;
+                Some(Spec::new(tensor.shape.clone()?, tensor.dtype))
+            };
+            let inputs: Option<Vec<Spec>> = node.inputs.iter().take(layer.tensors).map(spec).collect();
+            Some(layer.layer.calls(&layer.arguments, &inputs?, most))
+        };
+        // The model's own call is one as well.
+        graph.nodes.iter().fold(1, |calls, node| calls.saturating_add(of_node(node).unwrap_or(1)))
     }
 
     fn pytorch(&self, run: &mut Torch<'_, '_>) {

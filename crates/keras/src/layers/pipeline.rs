@@ -39,6 +39,15 @@ impl Layer for Pipeline {
         self.layers.iter().try_fold(inputs.to_vec(), |flow, layer| layer.outputs(call.arguments, &flow))
     }
 
+    fn calls(&self, call: &Call<'_>, inputs: &[Spec], most: u64) -> u64 {
+        let (mut calls, mut flow) = (0_u64, inputs.to_vec());
+        for layer in &self.layers {
+            calls = calls.saturating_add(layer.calls(call.arguments, &flow, most));
+            flow = layer.outputs(call.arguments, &flow).unwrap_or_default();
+        }
+        calls
+    }
+
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let mut flow = run.x(0);
         let mut spec = Spec::new(Shape::from(&flow.shape[..]), run.dtype());

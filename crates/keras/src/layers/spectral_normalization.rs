@@ -67,6 +67,10 @@ impl Layer for SpectralNormalization {
         self.layer.outputs(call.arguments, inputs)
     }
 
+    fn calls(&self, call: &Call<'_>, inputs: &[Spec], most: u64) -> u64 {
+        self.layer.calls(call.arguments, inputs, most)
+    }
+
     fn tensorflow(&self, run: &mut Run<'_, '_>) {
         // Power iterations read the kernel as a matrix; the kernel divided by its norm is a tensor of its own.
         let tensors: Vec<_> = (0..run.tensors()).map(|i| run.x(i)).collect();
@@ -89,6 +93,10 @@ impl Layer for Wrapper {
 
     fn outputs(&self, call: &Call<'_>, inputs: &[Spec]) -> Result<Vec<Spec>, OpError> {
         self.layer.outputs(call.arguments, inputs)
+    }
+
+    fn calls(&self, call: &Call<'_>, inputs: &[Spec], most: u64) -> u64 {
+        self.layer.calls(call.arguments, inputs, most)
     }
 
     fn tensorflow(&self, run: &mut Run<'_, '_>) {

@@ -5,7 +5,6 @@
 //! Keras 2 folds time into the batch.
 
 use super::LayerSpec;
-use super::nested::Nested;
 use crate::arguments::Arguments;
 use crate::layer::{Call, Configured, Keras, Layer, Weight};
 use crate::mask;
@@ -13,7 +12,7 @@ use crate::reader::boxed;
 use crate::run::Run;
 use crate::spec::{self, Spec};
 use crate::torch::Torch;
-use memfit_graph::OpError;
+use memfit_graph::{OpError, Shape, elements};
 
 /// A layer for every step.
 #[derive(Clone, Debug)]
@@ -31,14 +30,17 @@ pub const SPECS: &[LayerSpec] = &[LayerSpec {
 
 /// More steps than this are not written out one by one here: a graph of so many calls would be one of millions of kernels.
 const UNROLLED: u64 = 512;
-/// The same of layers in all steps of a model that is wrapped: what reads the list of one call takes long over a long one.
+/// The same of layers in all steps, those of wrappers inside among them: what reads the list of one call takes long over a long one.
 const CALLS: [u64; 2] = [1 << 14, 1 << 12];
 
 impl TimeDistributed {
-    /// Whether so many steps are written out one by one, where so many layers may be called.
-    fn unrolls(&self, steps: u64, calls: u64) -> bool {
-        let layers = self.layer.layer.downcast::<Nested>().map_or(1, Nested::size);
-        (1..=UNROLLED).contains(&steps) && (layers == 1 || steps.saturating_mul(layers) <= calls)
+    /// Whether the steps of these inputs are written out one by one, where no more than `most` layers may run, and how many run then.
+    fn unrolled(&self, call: &Call<'_>, inputs: &[Spec], most: u64) -> (bool, u64) {
+        let Ok(of_step) = steps(inputs) else { return (false, 1) };
+        let one = self.layer.calls(call.arguments, &of_step, most);
+        let time = inputs.first().and_then(|x| x.dims().get(1)?.known()).unwrap_or(0);
+        let all = time.saturating_mul(one);
+        if (1..=UNROLLED).contains(&time) && all <= most { (true, all) } else { (false, one) }
     }
 }
 
@@ -74,6 +76,10 @@ impl Layer for TimeDistributed {
         Ok(outputs.into_iter().map(with_time).collect())
     }
 
+    fn calls(&self, call: &Call<'_>, inputs: &[Spec], most: u64) -> u64 {
+        self.unrolled(call, inputs, most).1
+    }
+
     fn pytorch(&self, run: &mut Torch<'_, '_>) {
         let (x, shape) = (run.x(0), run.out_shape());
         let time = x.shape.get(1).copied().unwrap_or(0);
@@ -83,11 +89,12 @@ impl Layer for TimeDistributed {
         if run.tensors() > 1 + usize::from(mask.is_some() && !takes) || time == 0 {
             return run.not_modelled();
         }
-        if !self.unrolls(time, CALLS[1]) {
+        let spec = Spec::new(Shape::from(&x.shape[..]), run.dtype());
+        if !self.unrolled(run.call, &[spec], CALLS[1]).0 {
             // All steps at once keep what one after the other would; what is alive for a moment is another.
             run.l.is_bound();
             let fold = |shape: &[u64]| -> Vec<u64> {
-                let rows = shape.iter().take(2).product();
+                let rows = elements(shape.get(..2).unwrap_or(shape));
                 std::iter::once(rows).chain(shape.iter().skip(2).copied()).collect()
             };
             let (folded, made) = (x.reshape(run.l, &fold(&x.shape)), fold(shape));
@@ -117,7 +124,8 @@ impl Layer for TimeDistributed {
         let size = |i: usize| shape.get(i).copied().unwrap_or(1);
         let (batch, time) = (size(0), size(1));
         let rest = shape.get(2..).unwrap_or_default();
-        let is_unrolled = run.is_keras3() && self.unrolls(time, CALLS[0]);
+        let spec = Spec::new(Shape::from(&shape[..]), run.dtype(x));
+        let is_unrolled = run.is_keras3() && self.unrolled(run.call, &[spec], CALLS[0]).0;
         if is_unrolled && run.output_count() == 1 {
             let turned = run.moved("Transpose", x, &[&[time, batch][..], rest].concat());
             let step = |_| {
