@@ -214,11 +214,15 @@ impl Plan {
         Some(Problem::new("--checkpoint", message).hint(hint))
     }
 
-    /// Gives the optimizer the implementation that was asked for, its own where it has no such or nothing was asked for, and
-    /// says which parts of the plan do nothing.
+    /// Calls the optimizer by its own name, which all rules go by, gives it the implementation that was asked for, its own where
+    /// it has no such or nothing was asked for, and says which parts of the plan do nothing.
     pub fn settle(&mut self, asked: Option<OptimizerImpl>) -> Vec<String> {
         let mut warnings = Vec::new();
-        let used = optimizers::find(&self.optimizer).map(|o| o.implementation(asked.unwrap_or_default()));
+        let optimizer = optimizers::find(&self.optimizer);
+        if let Some(known) = optimizer {
+            self.optimizer = known.name().into();
+        }
+        let used = optimizer.map(|o| o.implementation(asked.unwrap_or_default()));
         self.optimizer_impl = used.unwrap_or_default();
         if asked.is_some_and(|asked| asked != self.optimizer_impl) {
             let name = &self.optimizer;
@@ -388,6 +392,23 @@ mod tests {
             ..Plan::default()
         };
         assert_eq!(told(infer), "--checkpoint --ema --master-weights");
+    }
+
+    #[test]
+    fn an_optimizer_is_called_by_its_own_name() {
+        for (said, name) in [("AdamW", "adamw"), ("SGD momentum", "momentum"), ("Nesterov", "nesterov")] {
+            let mut plan =
+                Plan { framework: Framework::Tensorflow, optimizer: said.into(), ..Plan::default() };
+            assert_eq!((plan.settle(None), &*plan.optimizer), (Vec::new(), name));
+        }
+        // What Keras has not is refused however it is written, and what nobody knows keeps its name for the message.
+        let mut plan =
+            Plan { framework: Framework::Tensorflow, optimizer: "RAdam".into(), ..Plan::default() };
+        plan.settle(None);
+        assert!(plan.refusal().is_some_and(|problem| problem.message == "Keras has no radam"));
+        let mut plan = Plan { optimizer: "Mine".into(), ..Plan::default() };
+        plan.settle(None);
+        assert_eq!(plan.optimizer, "Mine");
     }
 
     #[test]

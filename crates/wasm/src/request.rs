@@ -293,6 +293,15 @@ mod tests {
         assert_eq!(read("{}").unwrap().plan, Plan::default());
     }
 
+    /// The rules of TensorFlow go by an optimizer's own name.
+    #[test]
+    fn an_optimizer_may_be_written_as_people_write_it() {
+        for (said, name) in [("AdamW", "adamw"), ("SGD momentum", "momentum"), ("Nesterov", "nesterov")] {
+            let text = format!(r#"{{"framework": "tensorflow", "optimizer": "{said}"}}"#);
+            assert_eq!(read(&text).unwrap().plan.optimizer, name);
+        }
+    }
+
     #[test]
     fn several_gpus_share_as_the_plan_says() {
         let parallel = |text: &str| read(text).map(|asked| asked.plan.parallel);

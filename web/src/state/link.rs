@@ -102,7 +102,10 @@ impl State {
             "framework" if one_of(&super::FRAMEWORKS) => self.framework = value,
             "precision" if one_of(&super::PRECISIONS) => self.precision = value,
             "mode" if one_of(&super::MODES) => self.mode = value,
-            "optimizer" if memfit_engine::optimizers::find(&value).is_some() => self.optimizer = value,
+            "optimizer" => {
+                let known = memfit_engine::optimizers::find(&value);
+                self.optimizer = known.map_or_else(|| self.optimizer.clone(), |known| known.name().into());
+            }
             "impl" if one_of(&super::IMPLEMENTATIONS) => self.optimizer_impl = value,
             "accumulate" => {
                 self.accumulate = value.parse().ok().filter(|n| *n > 0).unwrap_or(self.accumulate)
@@ -202,6 +205,11 @@ mod tests {
         assert_eq!((State::from_link(&long), split(&long).1), (state, Some("aB-_9")));
         assert_eq!(split("#batch=1&graph=<>").1, None);
         assert_eq!(State::from_link(&State::default().link()), State::default());
+    }
+
+    #[test]
+    fn an_optimizer_in_a_link_is_the_one_that_the_page_offers() {
+        assert_eq!(State::from_link("#optimizer=AdamW").optimizer, "adamw");
     }
 
     #[test]
