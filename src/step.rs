@@ -77,8 +77,6 @@ impl Step {
         gpu: &GpuArgs,
         hosts: &HostsArgs,
     ) -> Result<Step, Failure> {
-        // What is wrong with the flags alone is told before a file is opened.
-        plan.framework()?;
         let mut card = gpu.card()?;
         let loaded = load::load(model)?;
         let (flags, usual) = (plan, loaded.usual());

@@ -13,6 +13,7 @@ mod report;
 mod stack;
 mod typed;
 mod validate;
+mod word;
 
 use crate::output::Color;
 pub(crate) use binding::{ModelArgs, SizeArgs};

@@ -5,21 +5,22 @@
 use super::allocator::AllocatorArgs;
 use super::parallel::ParallelArgs;
 use super::typed;
+use super::word::word;
 use crate::failure::Failure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use memfit_engine::{self as engine, Plan, Usual, optimizers};
+use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision, Usual, optimizers};
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training plan")]
 pub(crate) struct PlanArgs {
     /// Whose rules apply; where it is not given, tensorflow for Keras files and pytorch for others
-    #[arg(long, value_enum, ignore_case = true, value_name = "NAME")]
+    #[arg(long, value_parser = word::<Framework>(), ignore_case = true, value_name = "NAME")]
     framework: Option<Framework>,
     /// The dtypes of a step; mixed ones are autocast over float32 weights
     #[arg(
         long,
-        value_enum,
+        value_parser = word::<Precision>(),
         ignore_case = true,
         default_value = "fp32",
         value_delimiter = ',',
@@ -27,13 +28,13 @@ pub(crate) struct PlanArgs {
     )]
     precision: Vec<Precision>,
     /// What is run: forward, backward and the optimizer, or forward alone without autograd
-    #[arg(long, value_enum, ignore_case = true, default_value_t = Mode::Train, value_name = "NAME")]
+    #[arg(long, value_parser = word::<Mode>(), ignore_case = true, default_value = "train", value_name = "NAME")]
     mode: Mode,
     /// The optimizer; case and dashes don't matter. Where it is not given, what a Keras file was compiled with, else adam
     #[arg(long, value_parser = OptimizerName, value_delimiter = ',', value_name = "NAME")]
     optimizer: Vec<&'static str>,
     /// How the optimizer loops; the default is PyTorch's own on CUDA
-    #[arg(long, value_enum, ignore_case = true, value_name = "NAME")]
+    #[arg(long, value_parser = word::<OptimizerImpl>(), ignore_case = true, value_name = "NAME")]
     optimizer_impl: Option<OptimizerImpl>,
     /// Weight decay, which costs some optimizers temporaries; 0 is off
     #[arg(long, value_parser = typed::decay, allow_negative_numbers = true, value_name = "X")]
@@ -51,7 +52,7 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_parser = typed::count::<u32>, allow_negative_numbers = true, value_name = "K")]
     accumulate: Option<u32>,
     /// Recompute activations in backward instead of keeping them
-    #[arg(long, value_enum, ignore_case = true, default_value_t = Checkpoint::None, value_name = "WHICH")]
+    #[arg(long, value_parser = word::<Checkpoint>(), ignore_case = true, default_value = "none", value_name = "WHICH")]
     checkpoint: Checkpoint,
     /// Do not train parameters whose name matches: --freeze 'encoder.*'; may be repeated
     #[arg(long, value_name = "GLOB")]
@@ -60,7 +61,7 @@ pub(crate) struct PlanArgs {
     #[arg(long)]
     keep_gradients: bool,
     /// What the outputs are compared with; `auto` takes what a Keras file was compiled with, else chooses by their shapes, and says so
-    #[arg(long, value_enum, ignore_case = true, default_value_t = Loss::Auto, value_name = "NAME")]
+    #[arg(long, value_parser = word::<Loss>(), ignore_case = true, default_value = "auto", value_name = "NAME")]
     loss: Loss,
     /// An exponential moving average of the weights is kept
     #[arg(long)]
@@ -144,26 +145,26 @@ impl PlanArgs {
         precision: Precision,
         optimizer: &str,
     ) -> Result<(Plan, Vec<String>), Failure> {
-        let framework = self.framework()?.unwrap_or(usual.framework);
+        let framework = self.framework().unwrap_or(usual.framework);
         let parallel = self.parallel.parallel()?;
         let compiles = usual.with(framework).compiles(parallel.is_some());
         // The rest of what a file says of its optimizer goes with that one.
         let compiled = usual.compiled;
         let of_file = |is_so: bool| self.optimizer.is_empty() && is_so;
-        let loss = self.loss.meant();
+        let loss = self.loss;
         let mut plan = Plan {
             framework,
-            precision: precision.meant(),
-            mode: self.mode.meant(),
+            precision,
+            mode: self.mode,
             optimizer: optimizer.into(),
-            optimizer_impl: engine::OptimizerImpl::default(),
+            optimizer_impl: OptimizerImpl::default(),
             weight_decay: self.weight_decay.map_or(of_file(compiled.weight_decay), |x| x > 0.0),
             clip_norm: self.global_clipnorm.map_or(of_file(compiled.clip_norm), |x| x > 0.0),
             accumulate: self.accumulate.unwrap_or(if of_file(true) { compiled.accumulate.max(1) } else { 1 }),
-            checkpoint: self.checkpoint.meant(),
+            checkpoint: self.checkpoint,
             freeze: self.freeze.clone(),
             keep_gradients: self.keep_gradients,
-            loss: compiled.loss.filter(|_| loss == engine::Loss::Auto).unwrap_or(loss),
+            loss: compiled.loss.filter(|_| loss == Loss::Auto).unwrap_or(loss),
             ema: self.ema || of_file(compiled.ema),
             master_weights: self.master_weights,
             parallel,
@@ -183,11 +184,11 @@ impl PlanArgs {
             assume_dropout: self.assume_dropout,
             tied_embeddings: self.tied_embeddings.meant(),
         };
-        let mut warnings = plan.settle(self.optimizer_impl.map(OptimizerImpl::meant));
+        let mut warnings = plan.settle(self.optimizer_impl);
         warnings.extend(self.parallel.warning(plan.parallel));
         let of_tensorflow =
             [("--xla", self.xla), ("--no-xla", self.no_xla), ("--run-eagerly", self.run_eagerly)];
-        let idle = of_tensorflow.iter().filter(|of| of.1 && framework != engine::Framework::Tensorflow);
+        let idle = of_tensorflow.iter().filter(|of| of.1 && framework != Framework::Tensorflow);
         warnings.extend(idle.map(|(flag, _)| format!("{flag} does nothing: it is TensorFlow's")));
         warnings.extend(self.idle_for(usual));
         Ok((plan, warnings))
@@ -195,7 +196,7 @@ impl PlanArgs {
 
     /// Flags about what an export to ONNX breaks up or leaves out, where the file has Keras' own layers.
     fn idle_for(&self, usual: Usual) -> impl Iterator<Item = String> + use<> {
-        let is_keras = usual.framework == engine::Framework::Tensorflow;
+        let is_keras = usual.framework == Framework::Tensorflow;
         let of_onnx = [
             ("--composed-attention", self.composed_attention),
             ("--assume-batchnorm", self.assume_batchnorm),
@@ -219,13 +220,8 @@ impl PlanArgs {
     }
 
     /// The framework that was typed.
-    pub(crate) fn framework(&self) -> Result<Option<engine::Framework>, Failure> {
-        match self.framework {
-            None => Ok(None),
-            Some(Framework::Pytorch) => Ok(Some(engine::Framework::Pytorch)),
-            Some(Framework::Tensorflow) => Ok(Some(engine::Framework::Tensorflow)),
-            Some(Framework::Burn) => Ok(Some(engine::Framework::Burn)),
-        }
+    pub(crate) fn framework(&self) -> Option<Framework> {
+        self.framework
     }
 }
 
@@ -254,31 +250,6 @@ impl TypedValueParser for OptimizerName {
     }
 }
 
-/// An enum of the command line, its names and aliases, and what each means to the engine.
-macro_rules! names {
-    ($name:ident => $meant:ty { $($(#[$doc:meta])* $variant:ident $([$($alias:literal),+])?),+ $(,)? }) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-        enum $name {
-            $($(#[$doc])* $(#[value(aliases = [$($alias),+])])? $variant,)+
-        }
-
-        impl $name {
-            fn meant(self) -> $meant {
-                match self { $($name::$variant => <$meant>::$variant),+ }
-            }
-        }
-    };
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Framework {
-    #[value(aliases = ["torch"])]
-    Pytorch,
-    #[value(aliases = ["tf", "keras"])]
-    Tensorflow,
-    Burn,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Tied {
     /// By the model: shared, unless its positions are rotary
@@ -298,59 +269,6 @@ impl Tied {
         }
     }
 }
-
-names!(Precision => engine::Precision {
-    /// The file's own dtypes
-    Fp32["float32", "32", "full"],
-    /// Autocast to float16, with a gradient scaler
-    MixedFp16["amp", "mixed", "amp-fp16", "amp_fp16", "fp16-mixed", "16-mixed", "mixed-float16", "mixed_float16", "mixed_fp16"],
-    /// Autocast to bfloat16
-    MixedBf16["amp-bf16", "amp_bf16", "bf16-mixed", "mixed-bfloat16", "mixed_bfloat16", "mixed_bf16"],
-    /// Everything in float16
-    Fp16["float16", "half", "16", "fp16-true", "16-true"],
-    /// Everything in bfloat16
-    Bf16["bfloat16", "bf16-true"],
-});
-
-names!(Mode => engine::Mode {
-    /// Forward, loss, backward, optimizer step
-    Train["training"],
-    /// Forward alone, without autograd
-    Infer["inference", "eval"],
-});
-
-names!(OptimizerImpl => engine::OptimizerImpl {
-    /// Lists of tensors at once
-    Foreach["for-each"],
-    /// One kernel for everything
-    Fused,
-    /// One parameter after the other
-    Loop["for-loop", "forloop"],
-});
-
-names!(Checkpoint => engine::Checkpoint {
-    /// Keep all
-    None["off"],
-    /// Keep what stands between the repeated blocks of the model
-    Block["blocks"],
-    /// Keep the inputs of those blocks alone
-    Full,
-    /// Burn: make again what is cheap to make
-    Balanced,
-});
-
-names!(Loss => engine::Loss {
-    /// By the outputs' shapes
-    Auto,
-    /// Softmax cross-entropy over integer classes
-    CrossEntropy["ce", "crossentropy", "cross_entropy"],
-    /// Mean squared error
-    Mse["l2"],
-    /// Binary cross-entropy with logits
-    Bce["bce-with-logits"],
-    /// The mean of the output
-    None["mean"],
-});
 
 #[cfg(test)]
 mod tests {
@@ -378,25 +296,22 @@ mod tests {
         let (p, _) =
             plan("--precision AMP --mode train --optimizer AdamW --optimizer-impl fused --weight-decay 0")
                 .unwrap();
-        assert_eq!(
-            (p.precision, &*p.optimizer, p.weight_decay),
-            (engine::Precision::MixedFp16, "adamw", false)
-        );
-        assert_eq!(p.optimizer_impl, engine::OptimizerImpl::Fused);
+        assert_eq!((p.precision, &*p.optimizer, p.weight_decay), (Precision::MixedFp16, "adamw", false));
+        assert_eq!(p.optimizer_impl, OptimizerImpl::Fused);
         let (p, _) =
             plan("--weight-decay 1e-4 --freeze a.* --freeze b --loss ce --precision bf16-mixed").unwrap();
         assert_eq!(
             (p.weight_decay, p.freeze, p.loss),
-            (true, vec!["a.*".into(), "b".into()], engine::Loss::CrossEntropy)
+            (true, vec!["a.*".into(), "b".into()], Loss::CrossEntropy)
         );
-        assert_eq!(p.precision, engine::Precision::MixedBf16);
+        assert_eq!(p.precision, Precision::MixedBf16);
     }
 
     #[test]
     fn what_is_not_supported_is_said_plainly() {
-        assert_eq!(plan("--framework burn").unwrap().0.framework, engine::Framework::Burn);
+        assert_eq!(plan("--framework burn").unwrap().0.framework, Framework::Burn);
         let (keras, _) = plan("--framework keras").unwrap();
-        assert_eq!((keras.framework, keras.xla), (engine::Framework::Tensorflow, true));
+        assert_eq!((keras.framework, keras.xla), (Framework::Tensorflow, true));
         assert!(!plan("--framework tf --no-xla").unwrap().0.xla);
         let message = plan("--optimizer adm").unwrap_err();
         assert!(message.contains("--optimizer") && message.contains("adamw"), "{message}");

@@ -9,8 +9,6 @@ use memfit_report::advise as report;
 
 /// Looks for changes and writes them as asked. The finding is about the step as it is.
 pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
-    // What is wrong with the flags alone is told before a file is opened.
-    args.plan.framework()?;
     let mut card = args.gpu.card()?.ok_or_else(|| {
         Failure::new("--gpu", "expected the card that the step is to fit on")
             .hint("for example --gpu rtx-3060")

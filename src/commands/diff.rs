@@ -4,8 +4,8 @@ use crate::args::{DiffArgs, DiffFormat};
 use crate::failure::Failure;
 use crate::output;
 use crate::step::Step;
+use memfit_engine::Word;
 use memfit_report::diff::{self, Sides};
-use memfit_report::framework;
 
 /// Estimates both under the same plan and writes what differs.
 pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
@@ -18,7 +18,7 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let old = Step::new(&args.models.of(&args.old), &args.plan, &args.gpu)?;
     let new = Step::after(&old, &args.models.of(&args.new), &args.plan, &args.gpu)?;
     let found = memfit_engine::diff::diff(&old.estimate, &new.estimate);
-    let warnings = warnings(&old, &new, args.plan.framework()?.is_some());
+    let warnings = warnings(&old, &new, args.plan.framework().is_some());
     let sides = Sides {
         names: [&*old.file, &*new.file],
         frameworks: [old.plan.framework, new.plan.framework],
@@ -33,7 +33,7 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Failure> {
 
 /// Where the files by themselves would not have been trained in the same way.
 fn warnings(old: &Step, new: &Step, is_typed: bool) -> Vec<String> {
-    let (one, other) = (framework(old.usual), framework(new.usual));
+    let (one, other) = (old.usual.name(), new.usual.name());
     let mut warnings = Vec::new();
     if one != other && !is_typed {
         let (old, new) = (&old.file, &new.file);

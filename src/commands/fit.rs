@@ -12,8 +12,6 @@ use memfit_report::fit as report;
 
 /// Searches and writes the matrix as asked.
 pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
-    // What is wrong with the flags alone is told before a file is opened.
-    args.plan.framework()?;
     let cards = args.gpus.cards()?;
     let axis = Axis::parse(&args.max);
     let loaded = load::load(&args.model)?;

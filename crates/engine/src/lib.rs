@@ -34,6 +34,7 @@ mod structure;
 mod tables;
 mod timeline;
 mod usual;
+mod word;
 
 use structure::Structure;
 
@@ -46,3 +47,4 @@ pub use scenario::{Companion, Life, Scenario, Stretch};
 pub use setting::{Setting, Target};
 pub use timeline::{Category, Event, EventKind, Phase, Search, Storage, StorageId, Timeline};
 pub use usual::{Compiled, Usual};
+pub use word::Word;

@@ -6,8 +6,8 @@ use crate::text::list;
 use crate::text::style::WARN;
 use crate::text::table::{printable, shorten};
 use crate::words;
-use memfit_engine::Framework;
 use memfit_engine::diff::{Change, Diff, LayerChange};
+use memfit_engine::{Framework, Word};
 use memfit_graph::Bytes;
 use memfit_graph::order::largest_first;
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ pub fn markdown(diff: &Diff, sides: &Sides<'_>, top: usize) -> String {
 
 /// As JSON; every layer that differs.
 pub fn json(diff: &Diff, sides: &Sides<'_>) -> String {
-    let ([old, new], [old_framework, new_framework]) = (sides.names, sides.frameworks.map(words::framework));
+    let ([old, new], [old_framework, new_framework]) = (sides.names, sides.frameworks.map(Word::name));
     let pair = |[old, new]: [Bytes; 2]| json!({"old_bytes": old.0, "new_bytes": new.0});
     let layers: Vec<Value> = diff
         .layers

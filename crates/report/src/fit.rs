@@ -6,6 +6,7 @@ use crate::text::table::{Column, Table, printable};
 use crate::text::wrapped;
 use crate::{amounts, words};
 use anstyle::Style;
+use memfit_engine::Word;
 use memfit_engine::fit::{Cell, smallest};
 use memfit_graph::Bytes;
 use serde::Serialize;
@@ -72,7 +73,7 @@ struct Smallest<'a> {
 pub fn json(m: &Matrix<'_>) -> String {
     let results = m.cells.iter().map(|cell| Entry {
         gpu: &cell.gpu,
-        precision: words::precision(cell.precision),
+        precision: cell.precision.name(),
         optimizer: &cell.optimizer,
         max_batch_size: (m.axis == "batch").then_some(cell.largest),
         max_size: cell.largest,
@@ -86,7 +87,7 @@ pub fn json(m: &Matrix<'_>) -> String {
         is_partial: cell.is_partial,
     });
     let smallest = smallest(m.cells).into_iter().map(|cell| Smallest {
-        precision: words::precision(cell.precision),
+        precision: cell.precision.name(),
         optimizer: &cell.optimizer,
         gpu: &cell.gpu,
     });
@@ -104,7 +105,7 @@ pub fn json(m: &Matrix<'_>) -> String {
 pub fn text(m: &Matrix<'_>, width: usize) -> String {
     let width = width.max(60);
     let differ = |of: fn(&Cell) -> String| m.cells.windows(2).any(|pair| of(&pair[0]) != of(&pair[1]));
-    let precisions = differ(|cell| words::precision(cell.precision).into());
+    let precisions = differ(|cell| cell.precision.name().into());
     let optimizers = differ(|cell| cell.optimizer.clone());
     let mut out = format!("{HEAD}{}{HEAD:#}", printable(m.model));
     let what = match (m.axis, m.batch) {
@@ -116,7 +117,7 @@ pub fn text(m: &Matrix<'_>, width: usize) -> String {
     };
     out.push_str(&format!(" · {}", printable(&what)));
     if let (Some(cell), false) = (m.cells.first(), precisions) {
-        out.push_str(&format!(" · {}", words::precision(cell.precision)));
+        out.push_str(&format!(" · {}", cell.precision.name()));
     }
     if let (Some(cell), false) = (m.cells.first(), optimizers) {
         out.push_str(&format!(" · {}", cell.optimizer));
@@ -139,7 +140,7 @@ pub fn text(m: &Matrix<'_>, width: usize) -> String {
     for cell in m.cells {
         let mut row = vec![cell.gpu.clone(), cell.capacity.to_string()];
         if precisions {
-            row.push(words::precision(cell.precision).into());
+            row.push(cell.precision.name().into());
         }
         if optimizers {
             row.push(cell.optimizer.clone());
@@ -195,7 +196,7 @@ fn notes(out: &mut String, m: &Matrix<'_>, width: usize) {
         out.push_str(&format!("{WARN}nothing fits{WARN:#}: no card takes {size}\n"));
     } else if cards.len() > 1 && (m.batch.is_some() || m.axis != "batch") {
         for cell in best {
-            let plan = format!("{}, {}", words::precision(cell.precision), cell.optimizer);
+            let plan = format!("{}, {}", cell.precision.name(), cell.optimizer);
             let (what, gpu) = (format!("smallest card for {size} ({plan}):"), printable(&cell.gpu));
             let line = format!("{what} {gpu}, {}", cell.capacity);
             let gap = if line.width() <= width { " " } else { "\n  " };

@@ -28,4 +28,4 @@ mod words;
 pub use fold::{Depth, Fold, Group, fold};
 pub use inspect::Inspection;
 pub use provenance::{Provenance, fingerprint};
-pub use words::{NOT_EXACT, NOT_KNOWN, PARTS, framework, tight};
+pub use words::{NOT_EXACT, NOT_KNOWN, PARTS, tight};

@@ -1,10 +1,7 @@
 //! The words that formats share: how a plan, a phase or a category is called.
 
-use memfit_engine::parallel::{Parallel, Sharding};
-use memfit_engine::{
-    Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, OptimizerImpl, Phase, Precision,
-    Verdict,
-};
+use memfit_engine::parallel::Parallel;
+use memfit_engine::{Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, Phase, Verdict, Word};
 use memfit_graph::Bytes;
 
 /// What an estimate is that does not know all of some operators ([`Estimate::unknown`]).
@@ -25,59 +22,6 @@ pub fn tight(is_partial: bool) -> &'static str {
     }
 }
 
-/// As `--framework` takes it.
-pub fn framework(f: Framework) -> &'static str {
-    match f {
-        Framework::Pytorch => "pytorch",
-        Framework::Tensorflow => "tensorflow",
-        Framework::Burn => "burn",
-    }
-}
-
-pub(crate) fn precision(p: Precision) -> &'static str {
-    match p {
-        Precision::Fp32 => "fp32",
-        Precision::MixedFp16 => "mixed-fp16",
-        Precision::MixedBf16 => "mixed-bf16",
-        Precision::Fp16 => "fp16",
-        Precision::Bf16 => "bf16",
-    }
-}
-
-pub(crate) fn mode(m: Mode) -> &'static str {
-    match m {
-        Mode::Train => "train",
-        Mode::Infer => "infer",
-    }
-}
-
-pub(crate) fn optimizer_impl(o: OptimizerImpl) -> &'static str {
-    match o {
-        OptimizerImpl::Foreach => "foreach",
-        OptimizerImpl::Fused => "fused",
-        OptimizerImpl::Loop => "loop",
-    }
-}
-
-pub(crate) fn checkpoint(c: Checkpoint) -> &'static str {
-    match c {
-        Checkpoint::None => "none",
-        Checkpoint::Block => "block",
-        Checkpoint::Full => "full",
-        Checkpoint::Balanced => "balanced",
-    }
-}
-
-pub(crate) fn loss(l: Loss) -> &'static str {
-    match l {
-        Loss::Auto => "auto",
-        Loss::CrossEntropy => "cross-entropy",
-        Loss::Mse => "mse",
-        Loss::Bce => "bce",
-        Loss::None => "none",
-    }
-}
-
 /// As a key: `optimizer_step`.
 pub(crate) fn phase(p: Phase) -> &'static str {
     match p {
@@ -92,7 +36,7 @@ pub(crate) fn phase(p: Phase) -> &'static str {
 fn sharing(p: Parallel) -> String {
     let mut parts = Vec::new();
     if p.replicas() > 1 {
-        parts.push(sharding(p.sharding).to_owned());
+        parts.push(p.sharding.name().to_owned());
     }
     if p.tensor > 1 {
         parts.push(format!("tensor {}", p.tensor));
@@ -101,15 +45,6 @@ fn sharing(p: Parallel) -> String {
         parts.push(format!("pipeline {}", p.pipeline));
     }
     parts.join(", ")
-}
-
-pub(crate) fn sharding(s: Sharding) -> &'static str {
-    match s {
-        Sharding::Ddp => "ddp",
-        Sharding::Zero1 => "zero1",
-        Sharding::Zero2 => "zero2",
-        Sharding::Zero3 => "zero3",
-    }
 }
 
 pub(crate) fn verdict(v: Verdict) -> &'static str {
@@ -183,10 +118,10 @@ pub(crate) fn parts(b: &Breakdown) -> Vec<(&'static str, Bytes)> {
 pub(crate) fn plan(e: &Estimate) -> Vec<String> {
     let plan = &e.plan;
     let mut parts =
-        vec![mode(plan.mode).to_owned(), framework(plan.framework).into(), precision(plan.precision).into()];
+        [plan.mode.name(), plan.framework.name(), plan.precision.name()].map(str::to_owned).to_vec();
     if plan.mode == Mode::Train {
         // The others have one way each.
-        let how = Some(optimizer_impl(plan.optimizer_impl)).filter(|_| plan.framework == Framework::Pytorch);
+        let how = Some(plan.optimizer_impl.name()).filter(|_| plan.framework == Framework::Pytorch);
         parts.push(how.map_or_else(|| plan.optimizer.clone(), |how| format!("{} ({how})", plan.optimizer)));
     }
     parts.extend(e.batch_size.map(|n| format!("batch {n}")));
@@ -197,12 +132,12 @@ pub(crate) fn plan(e: &Estimate) -> Vec<String> {
         }
     };
     rest(plan.accumulate > 1, format!("{} micro-batches a step", plan.accumulate));
-    rest(plan.checkpoint != Checkpoint::None, format!("checkpoint {}", checkpoint(plan.checkpoint)));
+    rest(plan.checkpoint != Checkpoint::None, format!("checkpoint {}", plan.checkpoint.name()));
     rest(!plan.freeze.is_empty(), format!("frozen {}", plan.freeze.join(" ")));
     rest(plan.weight_decay, "weight decay".into());
     rest(plan.clip_norm, "gradients clipped".into());
     rest(plan.keep_gradients, "gradients kept".into());
-    rest(plan.loss != Loss::Auto, format!("loss {}", loss(plan.loss)));
+    rest(plan.loss != Loss::Auto, format!("loss {}", plan.loss.name()));
     rest(plan.ema, "averaged weights".into());
     rest(plan.master_weights, "master weights".into());
     rest(plan.cudnn_benchmark, "cuDNN benchmark".into());

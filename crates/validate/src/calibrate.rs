@@ -2,8 +2,8 @@
 //! a replay's. The schema is `docs/device-profile.schema.json`.
 
 use crate::record::Record;
-use memfit_engine::Framework;
 use memfit_engine::devices::{Profile, Slack};
+use memfit_engine::{Framework, Word};
 use memfit_graph::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -154,12 +154,8 @@ impl DeviceProfile {
     /// # Errors
     /// Where the framework is not known.
     pub fn engine(&self) -> Result<Profile, String> {
-        let framework = match &*self.framework {
-            "pytorch" => Framework::Pytorch,
-            "tensorflow" => Framework::Tensorflow,
-            "burn" => Framework::Burn,
-            other => return Err(format!("expected pytorch, tensorflow or burn, found `{other}`")),
-        };
+        let framework = Framework::named(&self.framework)
+            .ok_or_else(|| format!("expected pytorch, tensorflow or burn, found `{}`", self.framework))?;
         let slack = Slack { less: self.slack.less_thousandths.min(1000), more: self.slack.more_thousandths };
         Ok(Profile { framework, context: self.context.bytes(), workspace: self.workspace.bytes(), slack })
     }

@@ -3,37 +3,27 @@
 use memfit_engine::devices::Card;
 use memfit_engine::fit::Axis;
 use memfit_engine::parallel::{Parallel, Sharding};
-use memfit_engine::{Checkpoint, Framework, Life, Loss, Mode, OptimizerImpl, Plan, Precision, Usual};
+use memfit_engine::{Checkpoint, Framework, Life, Loss, Mode, OptimizerImpl, Plan, Precision, Usual, Word};
 use memfit_graph::{Binding, Bytes, Problem};
 #[cfg(feature = "keras")]
 use memfit_keras::{Custom, Options};
 use memfit_report::json::Allocator;
 use serde::Deserialize;
+use serde::de::{Deserializer, Error};
 use std::collections::BTreeMap;
 
-/// The words of an enum of the engine, which itself knows nothing of JSON.
-macro_rules! words {
-    ($($engine:ident as $name:ident { $($variant:ident),* })*) => {$(
-        #[derive(Clone, Copy, Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        enum $name { $($variant),* }
+/// A choice of the engine, which itself knows nothing of JSON, by its word.
+#[derive(Clone, Copy)]
+struct Named<W>(W);
 
-        impl From<$name> for $engine {
-            fn from(word: $name) -> $engine {
-                match word { $($name::$variant => $engine::$variant),* }
-            }
-        }
-    )*};
-}
-
-words! {
-    Framework as FrameworkWord { Pytorch, Tensorflow, Burn }
-    Precision as PrecisionWord { Fp32, MixedFp16, MixedBf16, Fp16, Bf16 }
-    Mode as ModeWord { Train, Infer }
-    OptimizerImpl as OptimizerImplWord { Foreach, Fused, Loop }
-    Checkpoint as CheckpointWord { None, Block, Full, Balanced }
-    Loss as LossWord { Auto, CrossEntropy, Mse, Bce, None }
-    Sharding as ShardingWord { Ddp, Zero1, Zero2, Zero3 }
+impl<'de, W: Word> Deserialize<'de> for Named<W> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Named<W>, D::Error> {
+        let said = String::deserialize(from)?;
+        W::named(&said).map(Named).ok_or_else(|| {
+            let known: Vec<String> = W::ALL.iter().map(|choice| format!("`{}`", choice.name())).collect();
+            D::Error::custom(format!("unknown variant `{said}`, expected one of {}", known.join(", ")))
+        })
+    }
 }
 
 /// What may be said; what is not said is the engine's default.
@@ -45,18 +35,18 @@ struct Request {
     input: BTreeMap<String, Vec<u64>>,
     #[cfg_attr(not(feature = "keras"), allow(dead_code))]
     layer: BTreeMap<String, LayerRequest>,
-    framework: Option<FrameworkWord>,
-    precision: Option<PrecisionWord>,
-    mode: Option<ModeWord>,
+    framework: Option<Named<Framework>>,
+    precision: Option<Named<Precision>>,
+    mode: Option<Named<Mode>>,
     optimizer: Option<String>,
-    optimizer_impl: Option<OptimizerImplWord>,
+    optimizer_impl: Option<Named<OptimizerImpl>>,
     weight_decay: Option<bool>,
     global_clipnorm: Option<bool>,
     accumulate: Option<u32>,
-    checkpoint: Option<CheckpointWord>,
+    checkpoint: Option<Named<Checkpoint>>,
     freeze: Option<Vec<String>>,
     keep_gradients: Option<bool>,
-    loss: Option<LossWord>,
+    loss: Option<Named<Loss>>,
     ema: Option<bool>,
     master_weights: Option<bool>,
     cudnn_benchmark: Option<bool>,
@@ -71,7 +61,7 @@ struct Request {
     assume_dropout: Option<bool>,
     tied_embeddings: Option<bool>,
     gpus: Option<u32>,
-    parallel: Option<ShardingWord>,
+    parallel: Option<Named<Sharding>>,
     tensor_parallel: Option<u32>,
     pipeline_stages: Option<u32>,
     gpu: Option<String>,
@@ -156,28 +146,28 @@ pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
         ..Binding::default()
     };
     let d = Plan::default();
-    let framework = request.framework.map_or(usual.framework, Into::into);
+    let framework = request.framework.map_or(usual.framework, |Named(word)| word);
     // What a file says of its optimizer goes with that one.
     let compiled = usual.compiled;
-    let loss = request.loss.map_or(d.loss, Into::into);
+    let loss = request.loss.map_or(d.loss, |Named(word)| word);
     let open = [request.optimizer.is_none(), loss == Loss::Auto];
     let of_file = |is_so: bool| open[0] && is_so;
     let accumulate = if of_file(true) { compiled.accumulate.max(1) } else { d.accumulate };
     let eager = request.run_eagerly.unwrap_or_default();
     let (tensor, pipeline) = (request.tensor_parallel.unwrap_or(1), request.pipeline_stages.unwrap_or(1));
-    let sharding = request.parallel.map_or(Sharding::Ddp, Into::into);
+    let sharding = request.parallel.map_or(Sharding::Ddp, |Named(word)| word);
     let parallel = Parallel::of(request.gpus, sharding, tensor, pipeline)
         .map_err(|message| vec![Problem::new("gpus", message)])?;
     let mut plan = Plan {
         framework,
-        precision: request.precision.map_or(d.precision, Into::into),
-        mode: request.mode.map_or(d.mode, Into::into),
+        precision: request.precision.map_or(d.precision, |Named(word)| word),
+        mode: request.mode.map_or(d.mode, |Named(word)| word),
         optimizer: request.optimizer.unwrap_or_else(|| usual.optimizer().to_owned()),
         optimizer_impl: d.optimizer_impl,
         weight_decay: request.weight_decay.unwrap_or(of_file(compiled.weight_decay)),
         clip_norm: request.global_clipnorm.unwrap_or(of_file(compiled.clip_norm)),
         accumulate: request.accumulate.unwrap_or(accumulate),
-        checkpoint: request.checkpoint.map_or(d.checkpoint, Into::into),
+        checkpoint: request.checkpoint.map_or(d.checkpoint, |Named(word)| word),
         freeze: request.freeze.unwrap_or(d.freeze),
         keep_gradients: request.keep_gradients.unwrap_or(d.keep_gradients),
         loss: compiled.loss.filter(|_| open[1]).unwrap_or(loss),
@@ -219,7 +209,7 @@ pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
         steps_per_execution: request.steps_per_execution.unwrap_or_default(),
     };
     let life = (!life.is_step_alone()).then_some(life);
-    let warnings = plan.settle(request.optimizer_impl.map(Into::into));
+    let warnings = plan.settle(request.optimizer_impl.map(|Named(word)| word));
     Ok(Asked { plan, open, binding, options, card, life, warnings })
 }
 
@@ -240,7 +230,7 @@ pub(crate) struct Search {
 #[serde(default, deny_unknown_fields)]
 struct SearchRequest {
     gpus: Vec<String>,
-    precisions: Vec<PrecisionWord>,
+    precisions: Vec<Named<Precision>>,
     optimizers: Vec<String>,
     max: Option<String>,
 }
@@ -262,7 +252,7 @@ pub(crate) fn read_search(text: &str, asked: &Asked) -> Result<Search, Vec<Probl
         optimizers.push(asked.plan.optimizer.clone());
     }
     let (mut plans, mut warnings) = (Vec::new(), asked.warnings.clone());
-    for precision in own(request.precisions.into_iter().map(Into::into).collect()) {
+    for precision in own(request.precisions.into_iter().map(|Named(word)| word).collect()) {
         for optimizer in &optimizers {
             let mut plan = Plan { precision, optimizer: optimizer.clone(), ..asked.plan.clone() };
             let same = Some(asked.plan.optimizer_impl).filter(|_| *optimizer == asked.plan.optimizer);

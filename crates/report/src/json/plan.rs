@@ -1,8 +1,7 @@
 //! A plan as JSON, in an estimate and by itself.
 
 use super::Allocator;
-use crate::words;
-use memfit_engine::{Framework, parallel};
+use memfit_engine::{Framework, Word, parallel};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -125,17 +124,17 @@ pub(super) fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_>
     let is_tensorflow = *framework == Framework::Tensorflow;
     Plan {
         batch_size,
-        framework: words::framework(*framework),
-        precision: words::precision(*precision),
+        framework: framework.name(),
+        precision: precision.name(),
         optimizer,
-        optimizer_impl: words::optimizer_impl(*optimizer_impl),
-        mode: words::mode(*mode),
+        optimizer_impl: optimizer_impl.name(),
+        mode: mode.name(),
         weight_decay: *weight_decay,
         accumulate: *accumulate,
-        checkpoint: words::checkpoint(*checkpoint),
+        checkpoint: checkpoint.name(),
         freeze,
         keep_gradients: *keep_gradients,
-        loss: words::loss(*loss),
+        loss: loss.name(),
         ema: *ema,
         master_weights: *master_weights,
         cudnn_benchmark: *cudnn_benchmark,
@@ -151,7 +150,7 @@ pub(super) fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_>
         xla: is_tensorflow.then_some(*xla),
         run_eagerly: is_tensorflow.then_some(*eager),
         gpus: parallel.map(|p| p.gpus),
-        parallel: parallel.filter(|p| p.replicas() > 1).map(|p| words::sharding(p.sharding)),
+        parallel: parallel.filter(|p| p.replicas() > 1).map(|p| p.sharding.name()),
         tensor_parallel: parallel.map(|p| p.tensor).filter(|n| *n > 1),
         pipeline_stages: parallel.map(|p| p.pipeline).filter(|n| *n > 1),
         deepspeed: parallel.and_then(|p| p.deepspeed).map(Into::into),
