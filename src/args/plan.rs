@@ -190,23 +190,7 @@ impl PlanArgs {
             [("--xla", self.xla), ("--no-xla", self.no_xla), ("--run-eagerly", self.run_eagerly)];
         let idle = of_tensorflow.iter().filter(|of| of.1 && framework != Framework::Tensorflow);
         warnings.extend(idle.map(|(flag, _)| format!("{flag} does nothing: it is TensorFlow's")));
-        warnings.extend(self.idle_for(usual));
         Ok((plan, warnings))
-    }
-
-    /// Flags about what an export to ONNX breaks up or leaves out, where the file has Keras' own layers.
-    fn idle_for(&self, usual: Usual) -> impl Iterator<Item = String> + use<> {
-        let is_keras = usual.framework == Framework::Tensorflow;
-        let of_onnx = [
-            ("--composed-attention", self.composed_attention),
-            ("--assume-batchnorm", self.assume_batchnorm),
-            ("--assume-dropout", self.assume_dropout),
-            ("--tied-embeddings", self.tied_embeddings != Tied::Auto),
-        ];
-        let idle = of_onnx.into_iter().filter(move |(_, given)| is_keras && *given);
-        idle.map(|(flag, _)| {
-            format!("{flag} does nothing: it is about ONNX files, and this one says what Keras runs")
-        })
     }
 
     /// What the plan took from the file, in words.

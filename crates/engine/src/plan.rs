@@ -297,6 +297,15 @@ impl Plan {
 
     /// The same of flags that depend on what a file says of itself: whether Keras runs it, its own mixed policy.
     pub(crate) fn idle_for(&self, is_keras: bool) -> impl Iterator<Item = String> + use<> {
+        let of_onnx = [
+            ("--composed-attention", self.composed_attention),
+            ("--assume-batchnorm", self.assume_batchnorm),
+            ("--assume-dropout", self.assume_dropout),
+            ("--tied-embeddings", self.tied_embeddings.is_some()),
+        ];
+        let of_onnx = of_onnx.into_iter().filter(move |(_, said)| is_keras && *said).map(|(flag, _)| {
+            format!("{flag} does nothing: it is about ONNX files, and this one says what Keras runs")
+        });
         let torch = self.framework == Framework::Pytorch;
         let scales = match self.framework {
             Framework::Pytorch => is_keras,
@@ -318,6 +327,7 @@ impl Plan {
         .into_iter()
         .flatten()
         .map(str::to_owned)
+        .chain(of_onnx)
     }
 }
 
@@ -435,5 +445,13 @@ mod tests {
         assert_eq!(plan.idle_for(false).count(), 2);
         let mixed = Plan { precision: Precision::MixedFp16, ..plan };
         assert_eq!((mixed.idle_for(false).count(), mixed.idle_for(true).count()), (1, 0));
+        let of_onnx = Plan {
+            composed_attention: true,
+            assume_batchnorm: true,
+            assume_dropout: true,
+            tied_embeddings: Some(false),
+            ..Plan::default()
+        };
+        assert_eq!((of_onnx.idle_for(false).count(), of_onnx.idle_for(true).count()), (0, 4));
     }
 }
