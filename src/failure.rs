@@ -32,6 +32,15 @@ impl Failure {
         Failure::new(path.display().to_string(), format!("cannot be written: {error}"))
     }
 
+    /// Everything that is wrong with flags, each of which a problem names as its place.
+    pub(crate) fn of_flags(mut problems: Vec<Problem>) -> Failure {
+        let about = match &mut problems[..] {
+            [one] => std::mem::take(&mut one.place),
+            _ => "flags".into(),
+        };
+        Failure { about, problems }
+    }
+
     /// Everything that is wrong inside of a file.
     pub(crate) fn of_file(file: &str, problems: Vec<Problem>) -> Failure {
         Failure { about: file.into(), problems }
@@ -126,6 +135,11 @@ mod tests {
         let long = Problem::new("x", format!("the size of {} is not known", "é".repeat(1 << 20)));
         let long = Failure::of_file("m.onnx", vec![long]).to_string();
         assert!(long.len() < 400 && long.contains("é…é") && long.ends_with("é is not known"), "{long}");
+        let wrong = |flag: &str| Problem::new(flag, "expected a number, found none");
+        let flag = Failure::of_flags(vec![wrong("--gpus")]).to_string();
+        assert_eq!(flag, "--gpus: expected a number, found none");
+        let two = Failure::of_flags(vec![wrong("--gpus"), wrong("--accumulate")]).to_string();
+        assert!(two.starts_with("flags: 2 problems\n  --gpus: expected"), "{two}");
         let flag = Failure::new("--framework burn", "not supported yet").hint("use pytorch");
         assert_eq!(flag.to_string(), "--framework burn: not supported yet\n  hint: use pytorch");
     }

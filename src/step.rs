@@ -4,7 +4,7 @@ use crate::args::{EstimateArgs, GpuArgs, HostsArgs, ModelArgs, PlanArgs};
 use crate::failure::Failure;
 use crate::load::{self, Ready};
 use memfit_engine::devices::Card;
-use memfit_engine::{Companion, Estimate, Framework, Life, Mode, Model, Plan, Verdict};
+use memfit_engine::{Aside, Companion, Estimate, Framework, Life, Mode, Model, Plan, Verdict};
 use memfit_graph::Binding;
 
 /// An estimate with the model it is of.
@@ -47,17 +47,19 @@ struct Other {
 impl Step {
     /// Reads the model and estimates the step.
     pub(crate) fn new(model: &ModelArgs, plan: &PlanArgs, gpu: &GpuArgs) -> Result<Step, Failure> {
-        Step::on(model, plan, gpu, &HostsArgs::default())
+        Step::on(model, plan, gpu, &HostsArgs::default(), Life::ALONE)
     }
 
-    /// The same with what is said of the host, and of a second one.
-    pub(crate) fn on(
+    /// The same with what is said of the host, and of a second one, in a process that does this beside the step.
+    fn on(
         model: &ModelArgs,
         plan: &PlanArgs,
         gpu: &GpuArgs,
         hosts: &HostsArgs,
+        life: Life,
     ) -> Result<Step, Failure> {
-        Step::under(None, model, plan, gpu, hosts)
+        let aside = Aside { life, ..gpu.aside() };
+        Step::under(None, model, (plan, aside), gpu, hosts)
     }
 
     /// The same as after another: where no framework is typed, it is that step's, whatever the file's format.
@@ -67,20 +69,22 @@ impl Step {
         plan: &PlanArgs,
         gpu: &GpuArgs,
     ) -> Result<Step, Failure> {
-        Step::under(Some(other.plan.framework), model, plan, gpu, &HostsArgs::default())
+        Step::under(Some(other.plan.framework), model, (plan, gpu.aside()), gpu, &HostsArgs::default())
     }
 
     fn under(
         framework: Option<Framework>,
         model: &ModelArgs,
-        plan: &PlanArgs,
+        (flags, aside): (&PlanArgs, Aside),
         gpu: &GpuArgs,
         hosts: &HostsArgs,
     ) -> Result<Step, Failure> {
+        flags.check()?;
         let mut card = gpu.card()?;
         let loaded = load::load(model)?;
-        let (flags, usual) = (plan, loaded.usual());
-        let (mut plan, plan_warnings) = flags.plan(framework.map_or(usual, |other| usual.with(other)))?;
+        let usual = loaded.usual();
+        let under = framework.map_or(usual, |other| usual.with(other));
+        let (mut plan, plan_warnings) = flags.plan(under, aside)?;
         let second = hosts.second(&plan)?;
         let own = plan.allocator.clone();
         hosts.first(gpu, &mut card, &mut plan)?;
@@ -93,15 +97,13 @@ impl Step {
         estimate.warnings.extend(ready.warnings.iter().map(ToString::to_string));
         estimate.warnings.extend(plan_warnings);
         estimate.warnings.extend(of_stack);
-        estimate.warnings.extend(gpu.warnings(&plan));
         let Ready { file, model, binding, .. } = ready;
         Ok(Step { file, usual: usual.framework, model, binding, plan, card, estimate, second, process: None })
     }
 
     /// All that `memfit estimate` is asked about: the step on its host, with the process around it.
     pub(crate) fn asked(args: &EstimateArgs) -> Result<Step, Failure> {
-        let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts)?;
-        step.estimate.warnings.extend(args.life.own.warning(step.plan.framework));
+        let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts, args.life.own.life())?;
         if let Some(life) = args.life.life() {
             let process = Process { life, others: others(args, &step.plan)? };
             if !process.others.is_empty() {
@@ -173,7 +175,7 @@ fn others(args: &EstimateArgs, plan: &Plan) -> Result<Vec<Other>, Failure> {
     let mut others = Vec::new();
     for (path, mode) in trained.chain(frozen) {
         let loaded = load::load_with(path, &args.model.sizes)?;
-        let (own, _) = args.plan.plan(loaded.usual().with(plan.framework))?;
+        let (own, _) = args.plan.plan(loaded.usual().with(plan.framework), Aside::default())?;
         let binding = args.model.sizes.known_to(&loaded.model.graph);
         let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
         let plan = Plan { mode, ..own };

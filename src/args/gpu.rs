@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::{host, text};
 use clap::Args;
 use memfit_engine::devices::{Card, catalogue};
-use memfit_engine::{Framework, Plan};
+use memfit_engine::{Aside, Plan};
 use memfit_graph::Bytes;
 use memfit_validate::calibrate::DeviceProfile;
 use std::path::{Path, PathBuf};
@@ -159,20 +159,11 @@ impl GpuArgs {
         self.others.on(card.into_iter().collect()).map(|cards| cards.into_iter().next())
     }
 
-    /// A warning for each flag that does nothing without a card.
-    pub(crate) fn warnings(&self, plan: &Plan) -> impl Iterator<Item = String> + use<> {
-        let no_card = self.gpu.is_none() && self.others.device_profile.is_none();
+    /// What these flags say that bears on a plan.
+    pub(crate) fn aside(&self) -> Aside {
+        let card = self.gpu.is_some() || self.others.device_profile.is_some();
         let others = self.others.other_processes.is_some() || self.others.display;
-        let fraction = plan.allocator.memory_fraction.is_some();
-        let limit = plan.allocator.memory_limit.is_some() && plan.framework == Framework::Tensorflow;
-        [
-            (others, "--other-processes and --display do nothing without --gpu"),
-            (fraction, "--memory-fraction does nothing without --gpu"),
-            (limit, "--memory-limit does nothing without --gpu"),
-        ]
-        .into_iter()
-        .filter(move |(says, _)| no_card && *says)
-        .map(|(_, what)| what.to_owned())
+        Aside { card, others, ..Aside::default() }
     }
 }
 

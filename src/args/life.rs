@@ -2,7 +2,7 @@
 
 use super::typed;
 use clap::Args;
-use memfit_engine::{Framework, Life};
+use memfit_engine::Life;
 use std::path::PathBuf;
 
 /// Flags of the process around the step.
@@ -50,12 +50,6 @@ impl LifeArgs {
 }
 
 impl OwnLifeArgs {
-    /// What is to be said where a flag does nothing.
-    pub(crate) fn warning(&self, framework: Framework) -> Option<String> {
-        let idle = self.steps_per_execution > 1 && framework != Framework::Tensorflow;
-        idle.then(|| "--steps-per-execution does nothing: it is TensorFlow's".into())
-    }
-
     /// What the flags mean.
     pub(crate) fn life(&self) -> Life {
         Life {

@@ -1,9 +1,9 @@
-//! How several GPUs share the work: from flags to a [`Parallel`].
+//! How several GPUs share the work, as flags say it.
 
 use super::typed;
-use crate::failure::Failure;
-use clap::{Args, ValueEnum};
-use memfit_engine::parallel::{DeepSpeed, Parallel, Sharding};
+use super::word::word;
+use clap::Args;
+use memfit_engine::parallel::{DeepSpeed, Shared, Sharing};
 
 /// A bucket of 1 PiB of float32, as large as a tensor may be.
 const LARGEST_BUCKET: u64 = 1 << 48;
@@ -15,7 +15,7 @@ pub(crate) struct ParallelArgs {
     #[arg(long, value_parser = typed::count::<u32>, allow_negative_numbers = true, value_name = "N")]
     gpus: Option<u32>,
     /// How they share the work
-    #[arg(long, value_enum, ignore_case = true, default_value_t = Sharing::Ddp, value_name = "HOW")]
+    #[arg(long, value_parser = word::<Sharing>(), ignore_case = true, default_value = "ddp", value_name = "HOW")]
     parallel: Sharing,
     /// GPUs that each layer is split over; all that see the same samples have one batch
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "T")]
@@ -43,68 +43,16 @@ pub(crate) struct ParallelArgs {
     stage3_param_persistence_threshold: Option<u64>,
 }
 
-/// What `--parallel` takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Sharing {
-    /// Each has everything
-    #[value(aliases = ["data", "dp"])]
-    Ddp,
-    /// The optimizer's state is split
-    #[value(name = "zero1", aliases = ["zero-1"])]
-    Zero1,
-    /// And the gradients
-    #[value(name = "zero2", aliases = ["zero-2"])]
-    Zero2,
-    /// And the parameters
-    #[value(name = "zero3", aliases = ["zero-3", "fsdp"])]
-    Zero3,
-    /// Each layer is split: --tensor-parallel with all GPUs
-    #[value(aliases = ["tensor"])]
-    Tp,
-    /// Each has a part of the layers: --pipeline-stages with all GPUs
-    #[value(aliases = ["pipeline"])]
-    Pp,
-}
-
-impl Sharing {
-    /// How replicas share.
-    fn sharding(self) -> Sharding {
-        match self {
-            Sharing::Ddp | Sharing::Tp | Sharing::Pp => Sharding::Ddp,
-            Sharing::Zero1 => Sharding::Zero1,
-            Sharing::Zero2 => Sharding::Zero2,
-            Sharing::Zero3 => Sharding::Zero3,
-        }
-    }
-}
-
 impl ParallelArgs {
-    /// What the flags mean; nothing where there is one GPU.
-    pub(super) fn parallel(&self) -> Result<Option<Parallel>, Failure> {
-        let alone = |flag: &str, other: &str| {
-            let message = format!("--parallel {flag} takes all GPUs for it, and {other} says how many");
-            Failure::new("--parallel", message).hint("leave one of the two out")
-        };
-        let (tensor, pipeline) = (self.tensor_parallel.unwrap_or(1), self.pipeline_stages.unwrap_or(1));
-        let gpus = self.gpus.unwrap_or(1);
-        let (tensor, pipeline) = match self.parallel {
-            Sharing::Tp if self.tensor_parallel.is_some() => return Err(alone("tp", "--tensor-parallel")),
-            Sharing::Pp if self.pipeline_stages.is_some() => return Err(alone("pp", "--pipeline-stages")),
-            Sharing::Tp => ((gpus / pipeline).max(1), pipeline),
-            Sharing::Pp => (tensor, (gpus / tensor).max(1)),
-            Sharing::Ddp | Sharing::Zero1 | Sharing::Zero2 | Sharing::Zero3 => (tensor, pipeline),
-        };
-        let parallel = Parallel::of(self.gpus, self.parallel.sharding(), tensor, pipeline);
-        let parallel = parallel.map_err(|message| {
-            Failure::new("--gpus", message)
-                .hint("each replica takes --tensor-parallel times --pipeline-stages GPUs")
-        })?;
-        if self.deepspeed && self.parallel.sharding() == Sharding::Ddp {
-            let message = "DeepSpeed's buckets are those of zero1, zero2 and zero3";
-            return Err(Failure::new("--deepspeed", message).hint("say which: --parallel zero2"));
+    /// What the flags say.
+    pub(super) fn said(&self) -> Shared {
+        Shared {
+            gpus: self.gpus,
+            sharing: Some(self.parallel),
+            tensor: self.tensor_parallel,
+            pipeline: self.pipeline_stages,
+            deepspeed: self.deepspeed.then(|| self.options()),
         }
-        let deepspeed = self.deepspeed.then(|| self.options());
-        Ok(parallel.map(|parallel| Parallel { deepspeed, ..parallel }))
     }
 
     /// DeepSpeed's options.
@@ -118,18 +66,13 @@ impl ParallelArgs {
             persistence: self.stage3_param_persistence_threshold.unwrap_or(usual.persistence),
         }
     }
-
-    /// What is to be said where there is nobody to share with.
-    pub(super) fn warning(&self, parallel: Option<Parallel>) -> Option<String> {
-        (self.parallel != Sharing::Ddp && parallel.is_none())
-            .then(|| "--parallel does nothing: there is one GPU, unless --gpus says more".into())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
+    use memfit_engine::parallel::{Parallel, Sharding};
 
     #[derive(Debug, Parser)]
     struct Typed {
@@ -141,7 +84,12 @@ mod tests {
     fn gpus_are_shared_as_asked() {
         let parallel = |flags: &str| {
             let typed = Typed::try_parse_from(std::iter::once("memfit").chain(flags.split_whitespace()));
-            typed.map_err(|e| e.to_string())?.parallel.parallel().map_err(|f| f.to_string())
+            typed
+                .map_err(|e| e.to_string())?
+                .parallel
+                .said()
+                .parallel()
+                .map_err(|problem| problem.to_string())
         };
         let splits = |gpus, tensor, pipeline| Parallel {
             gpus,

@@ -1,6 +1,6 @@
-//! How the model is trained: from flags to a [`Plan`].
+//! How the model is trained, as flags say it.
 //!
-//! Names are taken as people type them (`fp32`, `float32`, `16-mixed`, `amp`); what a flag means is in [`PlanArgs::plan`].
+//! Names are taken as people type them (`fp32`, `float32`, `16-mixed`, `amp`); what is said with a flag comes to mean something in [`Said`].
 
 use super::allocator::AllocatorArgs;
 use super::parallel::ParallelArgs;
@@ -9,7 +9,9 @@ use super::word::word;
 use crate::failure::Failure;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision, Usual, optimizers};
+use memfit_engine::{
+    Aside, Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision, Said, Usual, optimizers,
+};
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Training plan")]
@@ -112,9 +114,50 @@ pub(crate) struct PlanArgs {
 }
 
 impl PlanArgs {
+    /// What the flags say.
+    fn said(&self, aside: Aside) -> Said {
+        let given = |flag: bool| flag.then_some(true);
+        Said {
+            framework: self.framework,
+            // Of several that are compared, those that stand for a plan are told by `plans`.
+            precision: None,
+            optimizer: self.optimizer.first().map(|name| (*name).to_owned()),
+            mode: Some(self.mode),
+            optimizer_impl: self.optimizer_impl,
+            weight_decay: self.weight_decay.map(|x| x > 0.0),
+            clip_norm: self.global_clipnorm.map(|x| x > 0.0),
+            accumulate: self.accumulate,
+            checkpoint: Some(self.checkpoint),
+            freeze: self.freeze.clone(),
+            keep_gradients: given(self.keep_gradients),
+            loss: Some(self.loss),
+            ema: given(self.ema),
+            master_weights: given(self.master_weights),
+            cudnn_benchmark: given(self.cudnn_benchmark),
+            channels_last: given(self.channels_last),
+            autocast_backward: given(self.autocast_backward),
+            xla: given(self.xla).or(self.no_xla.then_some(false)),
+            run_eagerly: given(self.run_eagerly),
+            loss_scale: self.no_loss_scale.then_some(false),
+            composed_attention: given(self.composed_attention),
+            as_fake_tensors: given(self.as_fake_tensors),
+            assume_batchnorm: given(self.assume_batchnorm),
+            assume_dropout: given(self.assume_dropout),
+            tied_embeddings: self.tied_embeddings.meant(),
+            shared: self.parallel.said(),
+            allocator: self.allocator.settings(),
+            aside,
+        }
+    }
+
+    /// What is wrong with the flags alone, which is told before a file is opened.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.said(Aside::default()).check().map_err(Failure::of_flags)
+    }
+
     /// What the flags mean for a model to which `usual` applies, with a warning for each that does nothing here.
-    pub(crate) fn plan(&self, usual: Usual) -> Result<(Plan, Vec<String>), Failure> {
-        let (plans, warnings) = self.plans(usual)?;
+    pub(crate) fn plan(&self, usual: Usual, aside: Aside) -> Result<(Plan, Vec<String>), Failure> {
+        let (plans, warnings) = self.plans(usual, aside)?;
         let [plan] = <[Plan; 1]>::try_from(plans).map_err(|plans| {
             let message = format!("expected one precision and one optimizer, found {} plans", plans.len());
             Failure::new("--precision, --optimizer", message).hint("memfit fit compares several")
@@ -123,79 +166,14 @@ impl PlanArgs {
     }
 
     /// A plan for each precision with each optimizer, and the warnings.
-    pub(crate) fn plans(&self, usual: Usual) -> Result<(Vec<Plan>, Vec<String>), Failure> {
-        let (mut plans, mut warnings) = (Vec::new(), Vec::new());
-        let own = [usual.optimizer()];
-        let optimizers = if self.optimizer.is_empty() { &own } else { &self.optimizer[..] };
-        for precision in &self.precision {
-            for optimizer in optimizers {
-                let (plan, more) = self.one(usual, *precision, optimizer)?;
-                plans.push(plan);
-                warnings.extend(more);
-            }
-        }
-        warnings.sort();
-        warnings.dedup();
-        Ok((plans, warnings))
-    }
-
-    fn one(
-        &self,
-        usual: Usual,
-        precision: Precision,
-        optimizer: &str,
-    ) -> Result<(Plan, Vec<String>), Failure> {
-        let framework = self.framework().unwrap_or(usual.framework);
-        let parallel = self.parallel.parallel()?;
-        let compiles = usual.with(framework).compiles(parallel.is_some());
-        // The rest of what a file says of its optimizer goes with that one.
-        let compiled = usual.compiled;
-        let of_file = |is_so: bool| self.optimizer.is_empty() && is_so;
-        let loss = self.loss;
-        let mut plan = Plan {
-            framework,
-            precision,
-            mode: self.mode,
-            optimizer: optimizer.into(),
-            optimizer_impl: OptimizerImpl::default(),
-            weight_decay: self.weight_decay.map_or(of_file(compiled.weight_decay), |x| x > 0.0),
-            clip_norm: self.global_clipnorm.map_or(of_file(compiled.clip_norm), |x| x > 0.0),
-            accumulate: self.accumulate.unwrap_or(if of_file(true) { compiled.accumulate.max(1) } else { 1 }),
-            checkpoint: self.checkpoint,
-            freeze: self.freeze.clone(),
-            keep_gradients: self.keep_gradients,
-            loss: compiled.loss.filter(|_| loss == Loss::Auto).unwrap_or(loss),
-            ema: self.ema || of_file(compiled.ema),
-            master_weights: self.master_weights,
-            parallel,
-            allocator: self.allocator.settings(),
-            cudnn_benchmark: self.cudnn_benchmark,
-            channels_last: self.channels_last,
-            compute_capability: None,
-            amd: None,
-            autocast_backward: self.autocast_backward,
-            xla: (self.xla || compiles && !self.no_xla) && !self.run_eagerly,
-            eager: self.run_eagerly,
-            grappler: true,
-            loss_scale: !self.no_loss_scale,
-            composed_attention: self.composed_attention,
-            as_fake_tensors: self.as_fake_tensors,
-            assume_batchnorm: self.assume_batchnorm,
-            assume_dropout: self.assume_dropout,
-            tied_embeddings: self.tied_embeddings.meant(),
-        };
-        let mut warnings = plan.settle(self.optimizer_impl);
-        warnings.extend(self.parallel.warning(plan.parallel));
-        let of_tensorflow =
-            [("--xla", self.xla), ("--no-xla", self.no_xla), ("--run-eagerly", self.run_eagerly)];
-        let idle = of_tensorflow.iter().filter(|of| of.1 && framework != Framework::Tensorflow);
-        warnings.extend(idle.map(|(flag, _)| format!("{flag} does nothing: it is TensorFlow's")));
-        Ok((plan, warnings))
+    pub(crate) fn plans(&self, usual: Usual, aside: Aside) -> Result<(Vec<Plan>, Vec<String>), Failure> {
+        let said = self.said(aside);
+        said.plans(&self.precision, &self.optimizer, usual).map_err(Failure::of_flags)
     }
 
     /// What the plan took from the file, in words.
     pub(crate) fn kept_to(&self, usual: Usual, plan: &Plan) -> Vec<String> {
-        usual.kept_to(plan, [self.optimizer.is_empty(), self.loss == Loss::Auto])
+        usual.kept_to(plan, self.said(Aside::default()).open())
     }
 
     /// The weight decay and the norm for clipping that were typed.
@@ -267,7 +245,11 @@ mod tests {
 
     fn plan(flags: &str) -> Result<(Plan, Vec<String>), String> {
         let typed = Typed::try_parse_from(std::iter::once("memfit").chain(flags.split_whitespace()));
-        typed.map_err(|e| e.to_string())?.plan.plan(Usual::default()).map_err(|f| f.to_string())
+        typed
+            .map_err(|e| e.to_string())?
+            .plan
+            .plan(Usual::default(), Aside::default())
+            .map_err(|f| f.to_string())
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The engine's words on the command line: what else people call each, and what help says of it.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use memfit_engine::parallel::Sharing;
 use memfit_engine::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Precision, Word};
 
 /// A choice of the engine as the command line offers it.
@@ -73,6 +74,14 @@ offered! {
         Bce ["bce-with-logits"] "Binary cross-entropy with logits",
         None ["mean"] "The mean of the output",
     }
+    Sharing {
+        Ddp ["data", "dp"] "Each has everything",
+        Zero1 ["zero-1"] "The optimizer's state is split",
+        Zero2 ["zero-2"] "And the gradients",
+        Zero3 ["zero-3", "fsdp"] "And the parameters",
+        Tp ["tensor"] "Each layer is split: --tensor-parallel with all GPUs",
+        Pp ["pipeline"] "Each has a part of the layers: --pipeline-stages with all GPUs",
+    }
 }
 
 #[cfg(test)]
@@ -98,5 +107,6 @@ mod tests {
         told_apart::<OptimizerImpl>();
         told_apart::<Checkpoint>();
         told_apart::<Loss>();
+        told_apart::<Sharing>();
     }
 }

@@ -3,7 +3,7 @@
 use crate::args::{ExplainArgs, Format};
 use crate::failure::Failure;
 use crate::{Finding, load, output};
-use memfit_engine::Framework;
+use memfit_engine::{Aside, Framework};
 use memfit_explain::model::{Beside, beside};
 use memfit_explain::{Log, Outcome};
 use std::fs::File;
@@ -42,7 +42,7 @@ fn with_model(log: &Log, path: &Path, args: &ExplainArgs) -> Result<Option<Besid
         Some("pytorch") => loaded.usual().with(Framework::Pytorch),
         _ => loaded.usual(),
     };
-    let (plan, _) = args.plan.plan(usual)?;
+    let (plan, _) = args.plan.plan(usual, Aside::default())?;
     let mut ready = loaded.bind(&args.sizes)?;
     ready.binding.batch = Some(args.sizes.batch_size.unwrap_or(1));
     ready.model.estimate(&ready.binding, &plan).map_err(|problems| ready.failure(problems))?;

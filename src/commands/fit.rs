@@ -4,25 +4,26 @@ use crate::args::{FitArgs, Format};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::{Finding, load, output, threads};
-use memfit_engine::Plan;
 use memfit_engine::devices::Card;
 use memfit_engine::fit::{self, Axis, Cell, Subject};
+use memfit_engine::{Aside, Plan};
 use memfit_graph::Problem;
 use memfit_report::fit as report;
 
 /// Searches and writes the matrix as asked.
 pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
+    args.plan.check()?;
     let cards = args.gpus.cards()?;
     let axis = Axis::parse(&args.max);
     let loaded = load::load(&args.model)?;
-    let (plans, mut warnings) = args.plan.plans(loaded.usual())?;
+    let aside = Aside { card: true, life: args.life.life(), ..Aside::default() };
+    let (plans, mut warnings) = args.plan.plans(loaded.usual(), aside)?;
     let ready = loaded.bind(&args.model.sizes)?;
     let (model, binding) = (&ready.model, &ready.binding);
     let life = &args.life.life();
     let subject = Subject { model, binding, axis: &axis, life };
     let cells = search(subject, &plans, &cards).map_err(|problems| ready.failure(problems))?;
     warnings.splice(0..0, ready.notices(&plans));
-    warnings.extend(plans.first().and_then(|plan| args.life.warning(plan.framework)));
     let matrix = report::Matrix {
         model: &ready.name,
         axis: axis.name(),

@@ -1,6 +1,6 @@
 //! What the choices of a plan are called: one word each, the same on the command line, in JSON and in reports.
 
-use crate::parallel::Sharding;
+use crate::parallel::{Sharding, Sharing};
 use crate::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Precision};
 
 /// A choice that is said with one word.
@@ -38,6 +38,7 @@ words! {
     Checkpoint { None "none", Block "block", Full "full", Balanced "balanced" }
     Loss { Auto "auto", CrossEntropy "cross-entropy", Mse "mse", Bce "bce", None "none" }
     Sharding { Ddp "ddp", Zero1 "zero1", Zero2 "zero2", Zero3 "zero3" }
+    Sharing { Ddp "ddp", Zero1 "zero1", Zero2 "zero2", Zero3 "zero3", Tp "tp", Pp "pp" }
 }
 
 #[cfg(test)]
@@ -60,6 +61,7 @@ mod tests {
         each_by_its_own_name::<Checkpoint>();
         each_by_its_own_name::<Loss>();
         each_by_its_own_name::<Sharding>();
+        each_by_its_own_name::<Sharing>();
         assert_eq!(Precision::named("AMP"), None);
     }
 }

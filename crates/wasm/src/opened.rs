@@ -139,7 +139,7 @@ impl Opened {
     /// All problems found.
     pub fn estimate(&self, asked: &Asked) -> Result<Estimate, Vec<Problem>> {
         let mut estimate = self.model.estimate_on(&asked.binding, &asked.plan, asked.card.as_ref())?;
-        estimate.assumptions.extend(self.usual().kept_to(&asked.plan, asked.open));
+        estimate.assumptions.extend(asked.kept());
         estimate.warnings.extend(self.warnings.iter().cloned());
         estimate.warnings.extend(asked.warnings.iter().cloned());
         if let Some(life) = &asked.life {

@@ -1,9 +1,12 @@
 //! A plan as a page sends it: the words of the JSON report, read back.
 
+use memfit_engine::allocators::AllocatorSettings;
 use memfit_engine::devices::Card;
 use memfit_engine::fit::Axis;
-use memfit_engine::parallel::{Parallel, Sharding};
-use memfit_engine::{Checkpoint, Framework, Life, Loss, Mode, OptimizerImpl, Plan, Precision, Usual, Word};
+use memfit_engine::parallel::{Shared, Sharing};
+use memfit_engine::{
+    Aside, Checkpoint, Framework, Life, Loss, Mode, OptimizerImpl, Plan, Precision, Said, Usual, Word,
+};
 use memfit_graph::{Binding, Bytes, Problem};
 #[cfg(feature = "keras")]
 use memfit_keras::{Custom, Options};
@@ -61,7 +64,7 @@ struct Request {
     assume_dropout: Option<bool>,
     tied_embeddings: Option<bool>,
     gpus: Option<u32>,
-    parallel: Option<Named<Sharding>>,
+    parallel: Option<Named<Sharing>>,
     tensor_parallel: Option<u32>,
     pipeline_stages: Option<u32>,
     gpu: Option<String>,
@@ -104,10 +107,12 @@ struct LayerRequest {
 /// What was asked for: a plan, the sizes that come with it, and what is odd about them.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
+    /// What was said of it.
+    said: Said,
+    /// What applies where nothing was.
+    usual: Usual,
     /// How the model is trained.
     pub plan: Plan,
-    /// Whether the optimizer and the loss were left open.
-    pub open: [bool; 2],
     /// The sizes that the model leaves open.
     pub binding: Binding,
     /// What a Keras file does not say.
@@ -118,6 +123,13 @@ pub struct Asked {
     pub life: Option<Life>,
     /// What does nothing here.
     pub warnings: Vec<String>,
+}
+
+impl Asked {
+    /// What the plan took from the file, in words.
+    pub(crate) fn kept(&self) -> Vec<String> {
+        self.usual.kept_to(&self.plan, self.said.open())
+    }
 }
 
 /// Reads a plan and the sizes that come with it.
@@ -135,6 +147,14 @@ pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
 pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
     let request: Request =
         serde_json::from_str(text).map_err(|e| vec![Problem::new("plan", e.to_string())])?;
+    let said = request.said()?;
+    let (plan, warnings) = said.plan(usual)?;
+    let mut card = request.gpu.map(|name| card(&name)).transpose()?;
+    if let Some(card) = &mut card {
+        card.other_processes = request.other_processes_bytes.map_or(card.other_processes, Bytes);
+        card.display |= request.display.unwrap_or_default();
+    }
+    let life = Some(&said.aside.life).filter(|life| !life.is_step_alone()).cloned();
     #[cfg(feature = "keras")]
     let options = options(request.layer, &request.input);
     #[cfg(not(feature = "keras"))]
@@ -145,72 +165,71 @@ pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
         batch: request.batch_size,
         ..Binding::default()
     };
-    let d = Plan::default();
-    let framework = request.framework.map_or(usual.framework, |Named(word)| word);
-    // What a file says of its optimizer goes with that one.
-    let compiled = usual.compiled;
-    let loss = request.loss.map_or(d.loss, |Named(word)| word);
-    let open = [request.optimizer.is_none(), loss == Loss::Auto];
-    let of_file = |is_so: bool| open[0] && is_so;
-    let accumulate = if of_file(true) { compiled.accumulate.max(1) } else { d.accumulate };
-    let eager = request.run_eagerly.unwrap_or_default();
-    let (tensor, pipeline) = (request.tensor_parallel.unwrap_or(1), request.pipeline_stages.unwrap_or(1));
-    let sharding = request.parallel.map_or(Sharding::Ddp, |Named(word)| word);
-    let parallel = Parallel::of(request.gpus, sharding, tensor, pipeline)
-        .map_err(|message| vec![Problem::new("gpus", message)])?;
-    let mut plan = Plan {
-        framework,
-        precision: request.precision.map_or(d.precision, |Named(word)| word),
-        mode: request.mode.map_or(d.mode, |Named(word)| word),
-        optimizer: request.optimizer.unwrap_or_else(|| usual.optimizer().to_owned()),
-        optimizer_impl: d.optimizer_impl,
-        weight_decay: request.weight_decay.unwrap_or(of_file(compiled.weight_decay)),
-        clip_norm: request.global_clipnorm.unwrap_or(of_file(compiled.clip_norm)),
-        accumulate: request.accumulate.unwrap_or(accumulate),
-        checkpoint: request.checkpoint.map_or(d.checkpoint, |Named(word)| word),
-        freeze: request.freeze.unwrap_or(d.freeze),
-        keep_gradients: request.keep_gradients.unwrap_or(d.keep_gradients),
-        loss: compiled.loss.filter(|_| open[1]).unwrap_or(loss),
-        ema: request.ema.unwrap_or(of_file(compiled.ema)),
-        master_weights: request.master_weights.unwrap_or(d.master_weights),
-        parallel,
-        allocator: request.allocator.map(Into::into).unwrap_or_default(),
-        cudnn_benchmark: request.cudnn_benchmark.unwrap_or(d.cudnn_benchmark),
-        channels_last: request.channels_last.unwrap_or(d.channels_last),
-        compute_capability: None,
-        amd: None,
-        autocast_backward: request.autocast_backward.unwrap_or(d.autocast_backward),
-        xla: request.xla.unwrap_or(usual.with(framework).compiles(parallel.is_some())) && !eager,
-        eager,
-        grappler: d.grappler,
-        loss_scale: request.loss_scale.unwrap_or(d.loss_scale),
-        composed_attention: request.composed_attention.unwrap_or(d.composed_attention),
-        as_fake_tensors: request.as_fake_tensors.unwrap_or(d.as_fake_tensors),
-        assume_batchnorm: request.assume_batchnorm.unwrap_or(d.assume_batchnorm),
-        assume_dropout: request.assume_dropout.unwrap_or(d.assume_dropout),
-        tied_embeddings: request.tied_embeddings,
-    };
-    plan.allocator.cuda_malloc_async |= request.cuda_malloc_async.unwrap_or_default();
-    plan.allocator.memory_growth |= request.memory_growth.unwrap_or_default();
-    if let Some(text) = request.allocator_conf {
-        let applied = plan.allocator.pytorch.clone().apply(&text);
-        plan.allocator.pytorch = applied.map_err(|e| vec![Problem::new("allocator_conf", e.to_string())])?;
+    Ok(Asked { said, usual, plan, binding, options, card, life, warnings })
+}
+
+impl Request {
+    /// What it says of the plan, as the engine takes it.
+    fn said(&self) -> Result<Said, Vec<Problem>> {
+        let mut allocator: AllocatorSettings = self.allocator.map(Into::into).unwrap_or_default();
+        allocator.cuda_malloc_async |= self.cuda_malloc_async.unwrap_or_default();
+        allocator.memory_growth |= self.memory_growth.unwrap_or_default();
+        if let Some(text) = &self.allocator_conf {
+            let applied = allocator.pytorch.apply(text);
+            allocator.pytorch = applied.map_err(|e| vec![Problem::new("allocator_conf", e.to_string())])?;
+        }
+        let aside = Aside {
+            card: self.gpu.is_some(),
+            others: self.other_processes_bytes.is_some() || self.display.unwrap_or_default(),
+            life: Life {
+                validation_batch: self.validation_batch,
+                prefetch: self.prefetch_to_device.unwrap_or_default(),
+                predict_batches: self.predict_batches.unwrap_or_default(),
+                stale_models: self.stale_models.unwrap_or_default(),
+                steps_per_execution: self.steps_per_execution.unwrap_or_default(),
+            },
+        };
+        Ok(Said {
+            framework: named(self.framework),
+            precision: named(self.precision),
+            mode: named(self.mode),
+            optimizer: self.optimizer.clone(),
+            optimizer_impl: named(self.optimizer_impl),
+            weight_decay: self.weight_decay,
+            clip_norm: self.global_clipnorm,
+            accumulate: self.accumulate,
+            checkpoint: named(self.checkpoint),
+            freeze: self.freeze.clone().unwrap_or_default(),
+            keep_gradients: self.keep_gradients,
+            loss: named(self.loss),
+            ema: self.ema,
+            master_weights: self.master_weights,
+            cudnn_benchmark: self.cudnn_benchmark,
+            channels_last: self.channels_last,
+            autocast_backward: self.autocast_backward,
+            xla: self.xla,
+            run_eagerly: self.run_eagerly,
+            loss_scale: self.loss_scale,
+            composed_attention: self.composed_attention,
+            as_fake_tensors: self.as_fake_tensors,
+            assume_batchnorm: self.assume_batchnorm,
+            assume_dropout: self.assume_dropout,
+            tied_embeddings: self.tied_embeddings,
+            shared: Shared {
+                gpus: self.gpus,
+                sharing: named(self.parallel),
+                tensor: self.tensor_parallel,
+                pipeline: self.pipeline_stages,
+                deepspeed: None,
+            },
+            allocator,
+            aside,
+        })
     }
-    let mut card = request.gpu.map(|name| card(&name)).transpose()?;
-    if let Some(card) = &mut card {
-        card.other_processes = request.other_processes_bytes.map_or(card.other_processes, Bytes);
-        card.display |= request.display.unwrap_or_default();
-    }
-    let life = Life {
-        validation_batch: request.validation_batch,
-        prefetch: request.prefetch_to_device.unwrap_or_default(),
-        predict_batches: request.predict_batches.unwrap_or_default(),
-        stale_models: request.stale_models.unwrap_or_default(),
-        steps_per_execution: request.steps_per_execution.unwrap_or_default(),
-    };
-    let life = (!life.is_step_alone()).then_some(life);
-    let warnings = plan.settle(request.optimizer_impl.map(|Named(word)| word));
-    Ok(Asked { plan, open, binding, options, card, life, warnings })
+}
+
+fn named<W>(word: Option<Named<W>>) -> Option<W> {
+    word.map(|Named(word)| word)
 }
 
 fn card(name: &str) -> Result<Card, Vec<Problem>> {
@@ -246,22 +265,10 @@ pub(crate) fn read_search(text: &str, asked: &Asked) -> Result<Search, Vec<Probl
     if cards.is_empty() {
         return Err(vec![Problem::new("search", "no card is named").hint("name some in `gpus`")]);
     }
-    let own = |list: Vec<Precision>| if list.is_empty() { vec![asked.plan.precision] } else { list };
-    let mut optimizers = request.optimizers;
-    if optimizers.is_empty() {
-        optimizers.push(asked.plan.optimizer.clone());
-    }
-    let (mut plans, mut warnings) = (Vec::new(), asked.warnings.clone());
-    for precision in own(request.precisions.into_iter().map(|Named(word)| word).collect()) {
-        for optimizer in &optimizers {
-            let mut plan = Plan { precision, optimizer: optimizer.clone(), ..asked.plan.clone() };
-            let same = Some(asked.plan.optimizer_impl).filter(|_| *optimizer == asked.plan.optimizer);
-            warnings.extend(plan.settle(same.filter(|own| *own != OptimizerImpl::default())));
-            plans.push(plan);
-        }
-    }
-    warnings.sort_unstable();
-    warnings.dedup();
+    let precisions: Vec<Precision> = request.precisions.into_iter().map(|Named(word)| word).collect();
+    let mut said = asked.said.clone();
+    said.aside.card = true;
+    let (plans, warnings) = said.plans(&precisions, &request.optimizers, asked.usual)?;
     let axis = request.max.as_deref().map_or(Axis::Batch, Axis::parse);
     Ok(Search { cards, plans, axis, warnings })
 }
@@ -269,6 +276,8 @@ pub(crate) fn read_search(text: &str, asked: &Asked) -> Result<Search, Vec<Probl
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memfit_engine::Compiled;
+    use memfit_engine::parallel::{Parallel, Sharding};
     use serde_json::Value;
     use std::collections::BTreeSet;
 
@@ -296,12 +305,50 @@ mod tests {
     fn several_gpus_share_as_the_plan_says() {
         let parallel = |text: &str| read(text).map(|asked| asked.plan.parallel);
         assert_eq!(parallel(r#"{"gpus": 1}"#).unwrap(), None);
-        let eight = Parallel { gpus: 8, sharding: Sharding::Zero3, tensor: 2, pipeline: 1, deepspeed: None };
+        let eight = Parallel { tensor: 2, ..Parallel::data(8, Sharding::Zero3) };
         let text = r#"{"gpus": 8, "parallel": "zero3", "tensor_parallel": 2}"#;
         assert_eq!(parallel(text).unwrap(), Some(eight));
-        for wrong in [r#"{"gpus": 3, "tensor_parallel": 2}"#, r#"{"gpus": 0, "pipeline_stages": 0}"#] {
-            assert!(parallel(wrong).unwrap_err()[0].message.contains("a multiple of"), "{wrong}");
+        let four = Parallel { tensor: 4, ..Parallel::data(4, Sharding::Ddp) };
+        assert_eq!(parallel(r#"{"gpus": 4, "parallel": "tp"}"#).unwrap(), Some(four));
+        for (wrong, place) in [
+            (r#"{"gpus": 3, "tensor_parallel": 2}"#, "--gpus"),
+            (r#"{"gpus": 0, "pipeline_stages": 0}"#, "--pipeline-stages"),
+            (r#"{"gpus": 0}"#, "--gpus"),
+            (r#"{"accumulate": 0}"#, "--accumulate"),
+            (r#"{"xla": true, "run_eagerly": true}"#, "--xla"),
+        ] {
+            assert_eq!(read(wrong).unwrap_err()[0].place, place, "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_does_nothing_is_told_as_the_command_line_tells_it() {
+        for (text, flag) in [
+            (r#"{"xla": false}"#, "--no-xla"),
+            (r#"{"run_eagerly": true}"#, "--run-eagerly"),
+            (r#"{"steps_per_execution": 4}"#, "--steps-per-execution"),
+            (r#"{"parallel": "zero3"}"#, "--parallel"),
+            (r#"{"display": true}"#, "--other-processes and --display"),
+            (r#"{"allocator": {"memory_fraction_thousandths": 500}}"#, "--memory-fraction"),
+        ] {
+            let warnings = read(text).unwrap().warnings;
+            assert!(warnings.len() == 1 && warnings[0].starts_with(flag), "{text}: {warnings:?}");
+        }
+        assert!(read(r#"{"display": true, "gpu": "t4"}"#).unwrap().warnings.is_empty());
+    }
+
+    /// What a plan took from a file goes with the file's own optimizer, in a search as in a plan.
+    #[test]
+    fn a_search_names_optimizers_as_a_plan_does() {
+        let compiled = Compiled { optimizer: Some("momentum"), ema: true, ..Compiled::default() };
+        let usual = Usual::of("keras", "keras 3.15.0").trained(compiled);
+        let asked = read_for(r#"{"gpu": "t4"}"#, usual).unwrap();
+        let search = |text: &str| read_search(text, &asked).unwrap().plans;
+        let own = search(r#"{"precisions": ["fp32", "mixed-fp16"]}"#);
+        assert!(own.len() == 2 && own.iter().all(|p| p.optimizer == "momentum" && p.ema));
+        let named = search(r#"{"optimizers": ["AdamW", "sgd"]}"#);
+        let named: Vec<(&str, bool)> = named.iter().map(|p| (&*p.optimizer, p.ema)).collect();
+        assert_eq!(named, [("adamw", false), ("sgd", false)]);
     }
 
     /// The types name every key of a plan and of an estimate, and no other.

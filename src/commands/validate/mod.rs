@@ -14,7 +14,7 @@ use crate::args::{Format, Runner, ValidateArgs};
 use crate::failure::Failure;
 use crate::load::{self, Ready};
 use crate::{Finding, output};
-use memfit_engine::{Framework, Plan, Usual};
+use memfit_engine::{Aside, Framework, Plan, Usual};
 use memfit_graph::infer;
 use memfit_validate::record::{ModelId, Record, SCHEMA_VERSION};
 use memfit_validate::text;
@@ -103,7 +103,7 @@ fn file_name(args: &ValidateArgs) -> String {
 /// Reads the model and makes the plan.
 fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
     let framework = framework(args.runner);
-    let (plan, _) = args.plan.plan(Usual::default().with(framework))?;
+    let (plan, _) = args.plan.plan(Usual::default().with(framework), Aside::default())?;
     if plan.framework != framework {
         let name = args.runner.name();
         return Err(Failure::new(

@@ -8,11 +8,13 @@ mod data;
 mod deepspeed;
 mod fsdp;
 mod pipeline;
+mod shared;
 mod tensor;
 mod vocabulary;
 
 pub use deepspeed::DeepSpeed;
 pub(crate) use pipeline::{Tie, ties};
+pub use shared::{Shared, Sharing};
 pub(crate) use tensor::Split;
 
 use crate::model::block;
@@ -51,27 +53,6 @@ impl Parallel {
     /// GPUs that have different samples and share the rest.
     pub fn data(gpus: u32, sharding: Sharding) -> Parallel {
         Parallel { gpus, sharding, tensor: 1, pipeline: 1, deepspeed: None }
-    }
-
-    /// As many GPUs as are given, else as many as the splits ask for; none where that is one.
-    ///
-    /// # Errors
-    /// In words, where the splits do not share the GPUs, or where several are left out of a build (feature `parallel`).
-    pub fn of(
-        gpus: Option<u32>,
-        sharding: Sharding,
-        tensor: u32,
-        pipeline: u32,
-    ) -> Result<Option<Parallel>, String> {
-        let splits = tensor.saturating_mul(pipeline);
-        let gpus = gpus.unwrap_or(splits);
-        if splits == 0 || !gpus.is_multiple_of(splits) {
-            return Err(format!("expected a multiple of {tensor} x {pipeline} GPUs, found {gpus}"));
-        }
-        if gpus > 1 && !cfg!(feature = "parallel") {
-            return Err("this build knows one GPU alone".into());
-        }
-        Ok((gpus > 1).then_some(Parallel { gpus, sharding, tensor, pipeline, deepspeed: None }))
     }
 
     /// How many GPUs have different samples.

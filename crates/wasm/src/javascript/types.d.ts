@@ -49,8 +49,8 @@ export interface Plan {
   as_fake_tensors?: boolean;
   /** GPUs that train together; the batch size is that of one of them. */
   gpus?: number;
-  /** How those share that have different samples. */
-  parallel?: "ddp" | "zero1" | "zero2" | "zero3";
+  /** How they share the work; `tp` and `pp` take all of them for one of the splits below. */
+  parallel?: "ddp" | "zero1" | "zero2" | "zero3" | "tp" | "pp";
   /** GPUs that each layer is split over. */
   tensor_parallel?: number;
   /** Stages that the layers are split into. */
