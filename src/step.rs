@@ -83,7 +83,8 @@ impl Step {
         let mut card = gpu.card()?;
         let loaded = load::load(model)?;
         let usual = loaded.usual();
-        let under = framework.map_or(usual, |other| usual.with(other));
+        // What runs on the host is known before the plan is made: XLA and what does nothing follow from it.
+        let under = framework.or(hosts.framework()).map_or(usual, |other| usual.with(other));
         let (mut plan, plan_warnings) = flags.plan(under, aside)?;
         let second = hosts.second(&plan)?;
         let own = plan.allocator.clone();

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::{host, text};
 use clap::Args;
 use memfit_engine::devices::{Card, catalogue};
-use memfit_engine::{Aside, Plan};
+use memfit_engine::{Aside, Framework, Plan};
 use memfit_graph::Bytes;
 use memfit_validate::calibrate::DeviceProfile;
 use std::path::{Path, PathBuf};
@@ -85,6 +85,11 @@ pub(crate) struct StackArgs {
 }
 
 impl StackArgs {
+    /// The framework that runs there, where it is said.
+    pub(crate) fn framework(&self) -> Option<Framework> {
+        self.stack.as_deref().and_then(stack::framework)
+    }
+
     /// Changes a card and a plan by it, and gives the framework's release where it names one. What a flag says already is not
     /// said otherwise.
     pub(crate) fn apply(
@@ -122,6 +127,11 @@ pub(crate) struct HostsArgs {
 }
 
 impl HostsArgs {
+    /// The framework that runs on the first host, where it is said.
+    pub(crate) fn framework(&self) -> Option<Framework> {
+        self.stack.framework()
+    }
+
     /// What `--stack` says of the first host.
     pub(crate) fn first(
         &self,

@@ -14,6 +14,21 @@ pub(super) fn apply(words: &str, card: &mut Card, plan: &mut Plan) -> Result<(),
     words.split(',').map(str::trim).filter(|w| !w.is_empty()).try_for_each(|word| one(word, card, plan))
 }
 
+/// The framework, where the words name one.
+pub(super) fn framework(words: &str) -> Option<Framework> {
+    let name = |word: &str| word.trim().split([' ', '=']).next().map(str::to_ascii_lowercase);
+    words.split(',').filter_map(name).filter_map(|name| called(&name)).next_back()
+}
+
+/// The framework of this name.
+fn called(name: &str) -> Option<Framework> {
+    match name {
+        "torch" | "pytorch" => Some(Framework::Pytorch),
+        "tensorflow" | "tf" | "keras" => Some(Framework::Tensorflow),
+        _ => None,
+    }
+}
+
 /// The framework's release, where the words name one.
 pub(super) fn release(words: &str) -> Option<(u32, u32)> {
     let names = ["torch", "pytorch", "tensorflow", "tf"];
@@ -81,6 +96,8 @@ mod tests {
         assert_eq!((card.other_processes.0, plan.allocator.memory_fraction), (3 << 29, Some(500)));
         assert_eq!(release("display, TensorFlow 2.10.1"), Some((2, 10)));
         assert_eq!((release("torch"), release("fraction 0.5")), (None, None));
+        assert_eq!(framework("display, TensorFlow 2.16"), Some(Framework::Tensorflow));
+        assert_eq!(framework("display, others 1GiB"), None);
         apply("torch 2.10", &mut card, &mut plan).unwrap();
         assert!(!card.eager_loading);
         for wrong in ["cuda 11", "others many", "fraction 2"] {

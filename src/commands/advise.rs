@@ -15,8 +15,9 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
             .hint("for example --gpu rtx-3060")
     })?;
     let loaded = load::load(&args.model)?;
+    let usual = args.stack.framework().map_or(loaded.usual(), |framework| loaded.usual().with(framework));
     let aside = Aside { life: args.life.life(), ..args.gpu.aside() };
-    let (mut plan, mut warnings) = args.plan.plan(loaded.usual(), aside)?;
+    let (mut plan, mut warnings) = args.plan.plan(usual, aside)?;
     let release = args.stack.apply(&args.gpu, &mut card, &mut plan)?;
     let producer = loaded.model.producer.clone();
     let ready = loaded.bind(&args.model.sizes)?;

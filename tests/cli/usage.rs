@@ -129,6 +129,12 @@ fn flags_that_do_nothing_are_told_and_none_wins_in_silence() {
         run(&["--framework", "tensorflow", "--no-xla", "--steps-per-execution", "4"]).json()["warnings"]
             .to_string();
     assert!(!told.contains("nothing"), "{told}");
+    // What runs on the host decides, too.
+    let host = ["--gpu", "t4", "--stack", "tensorflow 2.16", "--no-xla", "--steps-per-execution", "4"];
+    let told = run(&host).json()["warnings"].to_string();
+    assert!(!told.contains("nothing"), "{told}");
+    let compiled = run(&["--gpu", "t4", "--stack", "tensorflow 2.16"]).json()["plan"]["xla"].clone();
+    assert_eq!(compiled, true);
     let attends = format!("{}/models/gpt.ts_eval_b1.onnx", env!("CARGO_MANIFEST_DIR"));
     for flag in [&["--composed-attention"][..], &["--tied-embeddings", "no"]] {
         let of_gpt = ["estimate", &attends, "-b", "2", "--format", "json"];
