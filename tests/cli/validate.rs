@@ -323,3 +323,29 @@ fn records_of_a_card_are_its_profile() {
         );
     }
 }
+
+#[test]
+fn other_sizes_and_another_limit_are_other_runs() {
+    let unet = model("unet.ts_train");
+    let run = |python: &str, suite: &str, record: &str, more: &[&str]| {
+        let words = ["validate", "--suite", suite, "--runner", "torch", "--python", python];
+        memfit(&[&words[..], &["--record", record, "--tolerance", "1000"], more].concat())
+    };
+    let python = interpreter("validate_sizes", WELL);
+    let suite = format!(
+        "version = 1\n[[run]]\nmodel = \"{unet}\"\ninput = [\"x:2x3x16x16\"]\n[[run]]\nmodel = \"{unet}\"\ninput = [\"x:2x3x32x32\"]\n"
+    );
+    let (suite, record) = (file("validate_sizes.toml", suite.as_bytes()), file("validate_sizes.jsonl", b""));
+    let first = run(&python, &suite, &record, &[]);
+    assert!(first.out.contains("2 run, 0 there already"), "{}{}", first.out, first.err);
+    assert!(run(&python, &suite, &record, &[]).out.contains("0 run, 2 there already"));
+    let lines = std::fs::read_to_string(&record).unwrap();
+    lines.lines().for_each(|line| described(&serde_json::from_str(line).unwrap(), "measurement"));
+    // Memory that ran out inside of a limit says nothing of the whole device.
+    let python = interpreter("validate_limit", OUT_OF_MEMORY);
+    let record = file("validate_limit.jsonl", b"");
+    let limit = ["--limit", "2GiB"];
+    assert!(run(&python, &suite, &record, &limit).out.contains("2 run, 0 there already"));
+    assert!(run(&python, &suite, &record, &limit).out.contains("0 run, 2 there already"));
+    assert!(run(&python, &suite, &record, &[]).out.contains("2 run, 0 there already"));
+}

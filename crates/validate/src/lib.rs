@@ -13,6 +13,7 @@ mod counting;
 mod cuda;
 pub mod driver;
 pub mod framework;
+pub mod key;
 #[cfg(feature = "cpu")]
 pub mod measure;
 pub mod measurement;

@@ -2,11 +2,11 @@
 //!
 //! A record is one JSON document; a suite writes one a line. The schema is `docs/measurement.schema.json`.
 
+use crate::key::{Given, Key};
 use crate::measurement::error_percent;
 use memfit_graph::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// The version of the schema.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -34,9 +34,12 @@ pub struct Record {
     pub model: ModelId,
     /// The plan, as an estimate's JSON has it.
     pub plan: Value,
-    /// Named sizes that the model leaves open.
-    #[serde(default)]
-    pub sizes: BTreeMap<String, u64>,
+    /// What was given of what the model leaves open.
+    #[serde(flatten)]
+    pub given: Given,
+    /// The most that the device was to have: `--limit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<u64>,
     /// Steps that were completed.
     pub steps: u32,
     /// Bytes of phases and categories.
@@ -176,18 +179,26 @@ impl Record {
         self.rows.iter().find(|row| row.what == what)
     }
 
-    /// Whether it says what another run of this would: it is of the same, and it came to an end.
-    pub fn answers(&self, other: &Record) -> bool {
-        self.ended.as_ref().is_none_or(Ended::is_final) && self.is_of(other)
+    /// What decides how it went.
+    pub fn key(&self) -> Key<'_> {
+        Key {
+            tool: &self.tool,
+            runner: &self.runner,
+            framework: &self.framework,
+            backend: &self.backend,
+            device: &self.device,
+            structure: &self.model.structure,
+            plan: &self.plan,
+            given: &self.given,
+            limit_bytes: self.limit_bytes,
+        }
     }
 
-    /// Whether two are of the same model, plan, runner, device and versions.
-    pub fn is_of(&self, other: &Record) -> bool {
-        self.model.structure == other.model.structure
-            && (&self.plan, &self.sizes) == (&other.plan, &other.sizes)
-            && (&self.runner, &self.framework) == (&other.runner, &other.framework)
-            && (&self.backend, &self.device) == (&other.backend, &other.device)
-            && self.tool == other.tool
+    /// Whether it says what so many steps of another run would: it is of the same, and it came to an end. The first step is not like
+    /// those after it, so fewer steps say less.
+    pub fn answers(&self, other: &Record, steps: u32) -> bool {
+        let ended = self.ended.as_ref().map_or(self.steps >= steps, Ended::is_final);
+        ended && self.key() == other.key()
     }
 
     /// As one line of JSON.
@@ -221,6 +232,7 @@ pub fn read(text: &str) -> Result<Vec<Record>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use memfit_graph::{Binding, DType, Num, Type};
 
     fn record() -> Record {
         Record { schema_version: SCHEMA_VERSION, runner: "burn".into(), steps: 3, ..Record::default() }
@@ -246,8 +258,41 @@ mod tests {
     fn a_crash_is_tried_again_and_a_lack_of_memory_is_not() {
         let ended =
             |kind: &str| Record { ended: Some(Ended { kind: kind.into(), ..Ended::default() }), ..record() };
-        assert!(record().answers(&record()) && ended("out-of-memory").answers(&record()));
-        assert!(!ended("crashed").answers(&record()) && !ended("interrupted").answers(&record()));
-        assert!(!Record { framework: "burn 1".into(), ..record() }.answers(&record()));
+        let answers = |one: &Record| one.answers(&record(), 3);
+        assert!(answers(&record()) && answers(&ended("out-of-memory")));
+        assert!(!answers(&ended("crashed")) && !answers(&ended("interrupted")));
+        assert!(!record().answers(&record(), 4) && ended("out-of-memory").answers(&record(), 4));
+    }
+
+    #[test]
+    fn all_that_decides_how_a_run_goes_tells_records_apart() {
+        let given = |binding: Binding| Record { given: Given::of(&binding), ..record() };
+        let value = |n| memfit_graph::Value { dtype: DType::Int64, shape: vec![1], data: vec![Num::Int(n)] };
+        let one = |n| given(Binding { values: [("x".to_owned(), value(n))].into(), ..Binding::default() });
+        let others = [
+            Record { tool: "memfit 9".into(), ..record() },
+            Record { runner: "torch".into(), ..record() },
+            Record { framework: "burn 1".into(), ..record() },
+            Record { backend: "cuda".into(), ..record() },
+            Record { device: "a card".into(), ..record() },
+            Record { model: ModelId { structure: "1".into(), ..ModelId::default() }, ..record() },
+            Record { plan: serde_json::json!({"batch_size": 1}), ..record() },
+            Record { limit_bytes: Some(2 << 30), ..record() },
+            given(Binding { symbols: [("seq".to_owned(), 128)].into(), ..Binding::default() }),
+            given(Binding { shapes: [("x".to_owned(), vec![8, 3])].into(), ..Binding::default() }),
+            given(Binding {
+                types: [("x".to_owned(), Type::sequence(Vec::new()))].into(),
+                ..Binding::default()
+            }),
+            one(1),
+            one(2),
+        ];
+        for (i, other) in others.iter().enumerate() {
+            assert!(!other.answers(&record(), 1) && other.answers(other, 1), "{other:?}");
+            let alike = others.iter().filter(|more| more.answers(other, 1)).count();
+            assert_eq!(alike, 1, "{i}: {other:?}");
+        }
+        let named = Record { model: ModelId { file: "copy.onnx".into(), ..ModelId::default() }, ..record() };
+        assert!(named.answers(&record(), 3));
     }
 }

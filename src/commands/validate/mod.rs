@@ -16,8 +16,11 @@ use crate::load::{self, Ready};
 use crate::{Finding, output};
 use memfit_engine::{Aside, Framework, Plan, Usual};
 use memfit_graph::infer;
+use memfit_report::json::plan_value;
+use memfit_validate::key::Given;
 use memfit_validate::record::{ModelId, Record, SCHEMA_VERSION};
 use memfit_validate::text;
+use serde_json::Value;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -118,11 +121,22 @@ fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
         tool: format!("memfit {}", env!("CARGO_PKG_VERSION")),
         runner: args.runner.name().into(),
         model: ModelId { file: file_name(args), structure: memfit_report::fingerprint(ready.model.graph()) },
-        plan: memfit_report::json::plan_value(&plan, inferred.batch),
-        sizes: ready.binding.symbols.clone(),
+        plan: plan_value(&plan, inferred.batch),
+        given: Given::of(&ready.binding),
+        limit_bytes: args.limit.map(|bytes| bytes.0),
         ..Record::default()
     };
     Ok(Asked { ready, plan, record })
+}
+
+/// Gives the plan of an older record the keys that came since: what they say of a plan that nobody told anything.
+fn complete(plan: &mut Value) {
+    let (Some(plan), Value::Object(usual)) = (plan.as_object_mut(), plan_value(&Plan::default(), None)) else {
+        return;
+    };
+    for (key, value) in usual.into_iter().filter(|(_, value)| !value.is_null()) {
+        plan.entry(key).or_insert(value);
+    }
 }
 
 /// The records of a file; none where there is no file yet.

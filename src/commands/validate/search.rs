@@ -6,6 +6,7 @@ use super::{INTERRUPTED, asked, burn, python, read};
 use crate::args::{Format, Runner, ValidateArgs};
 use crate::failure::Failure;
 use crate::{Finding, output};
+use memfit_validate::key::{Given, Key};
 use memfit_validate::record::{ModelId, Record, SCHEMA_VERSION};
 use memfit_validate::search::{Found, Outcome, search};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,11 @@ struct Search {
     model: ModelId,
     /// But for its batch.
     plan: serde_json::Value,
+    #[serde(flatten)]
+    given: Given,
+    /// Of each try.
+    #[serde(default)]
+    steps: u32,
     limit_bytes: Option<u64>,
     /// The largest that ran; 0 where none did.
     largest_batch: u64,
@@ -55,12 +61,20 @@ impl Try {
 }
 
 impl Search {
-    fn is_of(&self, other: &Search) -> bool {
-        let key = |s: &Search| {
-            let texts = [&s.tool, &s.runner, &s.framework, &s.backend, &s.device].map(Clone::clone);
-            (texts, s.model.structure.clone(), s.plan.clone(), s.limit_bytes)
+    /// What decides how a try goes, but for its batch.
+    fn key(&self) -> (Key<'_>, u32) {
+        let key = Key {
+            tool: &self.tool,
+            runner: &self.runner,
+            framework: &self.framework,
+            backend: &self.backend,
+            device: &self.device,
+            structure: &self.model.structure,
+            plan: &self.plan,
+            given: &self.given,
+            limit_bytes: self.limit_bytes,
         };
-        key(self) == key(other)
+        (key, self.steps)
     }
 }
 
@@ -68,10 +82,12 @@ impl Search {
 pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
     let mut state = begin(args)?;
     if let Some(text) = args.record.as_deref().map(read).transpose()?.flatten()
-        && let Ok(before) = serde_json::from_str::<Search>(&text)
-        && before.is_of(&state)
+        && let Ok(mut before) = serde_json::from_str::<Search>(&text)
     {
-        state.tried = before.tried;
+        super::complete(&mut before.plan);
+        if before.key() == state.key() {
+            state.tried = before.tried;
+        }
     }
     state.predicted_batch = match args.runner {
         Runner::Burn => burn::largest(args)?,
@@ -123,7 +139,9 @@ fn begin(args: &ValidateArgs) -> Result<Search, Failure> {
         device: described.device,
         model: record.model,
         plan: record.plan,
-        limit_bytes: args.limit.map(|bytes| bytes.0),
+        given: record.given,
+        steps: args.steps,
+        limit_bytes: record.limit_bytes,
         ..Search::default()
     })
 }
@@ -188,4 +206,26 @@ fn text(state: &Search, found: &Found) -> String {
         out += &format!("batch {} ran out in {}\n", failed.batch_size, failed.layer);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_are_of_the_sizes_and_steps_they_were_made_with() {
+        let of = |seq: u64, steps| {
+            let given = Given { sizes: [("seq".to_owned(), seq)].into(), ..Given::default() };
+            Search { given, steps, ..Search::default() }
+        };
+        assert_eq!(of(128, 3).key(), Search { largest_batch: 7, ..of(128, 3) }.key());
+        assert!(of(128, 3).key() != of(512, 3).key() && of(128, 3).key() != of(128, 1).key());
+        let read = serde_json::from_str::<Search>(&json(&of(128, 3))).unwrap();
+        assert_eq!(read, of(128, 3));
+        // A search of before says neither.
+        let mut before = serde_json::to_value(of(128, 3)).unwrap();
+        before.as_object_mut().unwrap().retain(|key, _| key != "sizes" && key != "steps");
+        let before: Search = serde_json::from_value(before).unwrap();
+        assert!(before.key() != of(128, 3).key());
+    }
 }

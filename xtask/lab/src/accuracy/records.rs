@@ -8,6 +8,7 @@ use memfit_engine::frameworks::burn::{self, Backend};
 use memfit_engine::{Framework, Model, Plan};
 use memfit_graph::{Binding, Bytes, Problem};
 use memfit_validate::framework::figures;
+use memfit_validate::key::Given;
 use memfit_validate::measurement::error_percent;
 use memfit_validate::record::{self, Pools, Record};
 use memfit_wasm::{Asked, read_request};
@@ -52,7 +53,9 @@ pub(super) fn section() -> Result<Option<String>> {
 
 fn line(record: &Record) -> Result<Vec<String>> {
     let Asked { plan, binding, .. } = read_request(&record.plan.to_string()).map_err(problem)?;
-    let binding = Binding { symbols: record.sizes.clone(), ..binding };
+    let Given { sizes, shapes, inputs, values } = record.given.clone();
+    anyhow::ensure!(inputs.is_empty() && values.is_empty(), "elements and types of inputs are not read back");
+    let binding = Binding { symbols: sizes, shapes, ..binding };
     let model =
         load(&crate::root().join("models").join(&record.model.file)).map_err(|why| anyhow!("{why}"))?;
     let predicted = match plan.framework {
