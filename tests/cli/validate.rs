@@ -349,3 +349,43 @@ fn other_sizes_and_another_limit_are_other_runs() {
     assert!(run(&python, &suite, &record, &limit).out.contains("0 run, 2 there already"));
     assert!(run(&python, &suite, &record, &[]).out.contains("2 run, 0 there already"));
 }
+
+#[test]
+fn a_keras_file_runs_as_it_was_compiled() {
+    let models = format!("{}/models/keras", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(format!("{models}/siamese.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["compile_config"] = serde_json::json!({
+        "optimizer": {"module": "keras.optimizers", "class_name": "SGD", "registered_name": null,
+                      "config": {"momentum": 0.9, "nesterov": false}},
+        "loss": "mse", "metrics": null, "jit_compile": false,
+    });
+    let compiled = file("validate_compiled.json", config.to_string().as_bytes());
+    let script = |model: &str, more: &[&str]| {
+        let words = ["validate", model, "-b", "2", "--runner", "keras", "--print-script"];
+        let run = memfit(&[&words[..], more].concat());
+        assert_eq!(run.code, 0, "{}", run.err);
+        let settings = run.out.lines().find_map(|line| line.strip_prefix("CONFIG = json.loads(")).unwrap();
+        let settings: String = serde_json::from_str(settings.trim_end_matches(')')).unwrap();
+        (serde_json::from_str::<Value>(&settings).unwrap(), run.err)
+    };
+    let (settings, said) = script(&compiled, &[]);
+    assert_eq!((&settings["optimizer"]["class"], &settings["xla"]), (&"SGD".into(), &true.into()));
+    assert_eq!(settings["optimizer"]["options"]["momentum"], 0.9);
+    assert!(said.contains("momentum, as the file was compiled"), "{said}");
+    let (settings, said) = script(&compiled, &["--optimizer", "adam", "--checkpoint", "full"]);
+    assert_eq!(settings["optimizer"]["class"], "Adam");
+    assert!(said.contains("--checkpoint does nothing") && !said.contains("optimizer: "), "{said}");
+    // Keras 2 compiles no step with XLA unless it is told to.
+    assert_eq!(script(&format!("{models}/k2_func_res.h5"), &[]).0["xla"], false);
+    assert_eq!(script(&format!("{models}/k2_func_res.h5"), &["--xla"]).0["xla"], true);
+    // A record keeps what is to be known of its plan.
+    let python = interpreter("validate_notes", WELL);
+    let words = ["--tolerance", "1000", "--xla", "--format"];
+    let notes =
+        validate(&python, &model("lenet.ts_train"), &[&words[..], &["json"]].concat()).json()["notes"]
+            .clone();
+    assert!(notes.to_string().contains("--xla does nothing"), "{notes}");
+    let text = validate(&python, &model("lenet.ts_train"), &[&words[..], &["text"]].concat()).out;
+    assert!(text.contains("note: --xla does nothing"), "{text}");
+}

@@ -14,7 +14,7 @@ use crate::args::{Format, Runner, ValidateArgs};
 use crate::failure::Failure;
 use crate::load::{self, Ready};
 use crate::{Finding, output};
-use memfit_engine::{Aside, Framework, Plan, Usual};
+use memfit_engine::{Aside, Framework, Plan};
 use memfit_graph::infer;
 use memfit_report::json::plan_value;
 use memfit_validate::key::Given;
@@ -31,7 +31,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 struct Asked {
     ready: Ready,
     plan: Plan,
-    /// With the model, the plan and the versions in it.
+    /// With the model, the plan and the versions in it, and what is to be known of the plan as its notes.
     record: Record,
 }
 
@@ -53,7 +53,10 @@ pub(crate) fn validate(args: &ValidateArgs) -> Result<Finding, Failure> {
         return search::run(args);
     }
     if args.print_script {
-        return output::print(&python::script(args, &asked(args)?)?).map(|()| Finding::Fine);
+        let asked = asked(args)?;
+        let program = python::script(args, &asked)?;
+        asked.record.notes.iter().for_each(|note| output::warn(note));
+        return output::print(&program).map(|()| Finding::Fine);
     }
     let record = match args.runner {
         Runner::Burn => burn::run(args)?,
@@ -106,15 +109,22 @@ fn file_name(args: &ValidateArgs) -> String {
 /// Reads the model and makes the plan.
 fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
     let framework = framework(args.runner);
-    let (plan, _) = args.plan.plan(Usual::default().with(framework), Aside::default())?;
-    if plan.framework != framework {
+    // What is wrong with the flags alone is told before a file is opened.
+    args.plan.check()?;
+    if args.plan.framework().is_some_and(|named| named != framework) {
         let name = args.runner.name();
         return Err(Failure::new(
             "--framework",
             format!("--runner {name} is compared with its own framework"),
         ));
     }
-    let ready = load::load(&args.model)?.bind(&args.model.sizes)?;
+    let loaded = load::load(&args.model)?;
+    let usual = loaded.usual();
+    let (plan, warnings) = args.plan.plan(usual.with(framework), Aside::default())?;
+    let ready = loaded.bind(&args.model.sizes)?;
+    let mut notes = args.plan.kept_to(usual, &plan);
+    notes.extend(ready.notices(std::slice::from_ref(&plan)));
+    notes.extend(warnings);
     let inferred = infer(ready.model.graph(), &ready.binding).map_err(|problems| ready.failure(problems))?;
     let record = Record {
         schema_version: SCHEMA_VERSION,
@@ -124,6 +134,7 @@ fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
         plan: plan_value(&plan, inferred.batch),
         given: Given::of(&ready.binding),
         limit_bytes: args.limit.map(|bytes| bytes.0),
+        notes,
         ..Record::default()
     };
     Ok(Asked { ready, plan, record })
@@ -131,7 +142,8 @@ fn asked(args: &ValidateArgs) -> Result<Asked, Failure> {
 
 /// Gives the plan of an older record the keys that came since: what they say of a plan that nobody told anything.
 fn complete(plan: &mut Value) {
-    let (Some(plan), Value::Object(usual)) = (plan.as_object_mut(), plan_value(&Plan::default(), None)) else {
+    let (Some(plan), Value::Object(usual)) = (plan.as_object_mut(), plan_value(&Plan::default(), None))
+    else {
         return;
     };
     for (key, value) in usual.into_iter().filter(|(_, value)| !value.is_null()) {

@@ -127,6 +127,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
 fn begin(args: &ValidateArgs) -> Result<Search, Failure> {
     let described = super::describe(args)?;
     let mut record = asked(args)?.record;
+    record.notes.iter().for_each(|note| output::warn(note));
     if let Some(plan) = record.plan.as_object_mut() {
         plan.remove("batch_size");
     }

@@ -58,6 +58,7 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
     }
     let described = super::describe(args)?;
     let (mut ran, mut skipped, mut failed) = (0_usize, 0_usize, Vec::new());
+    let mut told: Vec<String> = Vec::new();
     for (i, (words, typed)) in runs.iter().enumerate() {
         if INTERRUPTED.load(Ordering::Relaxed) {
             break;
@@ -79,6 +80,14 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Finding, Failure> {
         if records.iter().any(|record| record.answers(&known, typed.steps)) {
             skipped += 1;
             continue;
+        }
+        // The record keeps them; what several runs say is told once.
+        let notes = known.notes.iter().map(|note| format!("{name}: {note}"));
+        for note in notes.collect::<Vec<_>>() {
+            if !told.contains(&note) {
+                output::warn(&note);
+                told.push(note);
+            }
         }
         let record = match child::run(words, None)? {
             Ran::Record(record) => *record,
