@@ -70,6 +70,11 @@ def size_of(variables):
     return sum(int(np.prod(v.shape)) * tf.dtypes.as_dtype(v.dtype).size for v in variables)
 
 
+def mean(x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    """A loss of the first output alone."""
+    return keras.ops.mean(y_pred[0] if isinstance(y_pred, (list, tuple)) else y_pred)
+
+
 def train(report, gpu):
     if CONFIG["autocast"]:
         policy = keras.DTypePolicy("mixed_" + CONFIG["autocast"])
@@ -83,28 +88,38 @@ def train(report, gpu):
     inputs = [array(i["shape"], i["dtype"], 2, i["elements"]) for i in CONFIG["inputs"]]
     feed = inputs[0] if len(inputs) == 1 else inputs
     target = CONFIG["target"]
-    if "input" in target:
+    if CONFIG["loss"] is None:
+        label = None
+    elif "input" in target:
         label = inputs[target["input"]]
     else:
         label = array(target["shape"], target["dtype"], target.get("below", 2))
     outputs = len(model.outputs)
     # The first output is compared; the others are made and have no loss.
-    loss = made(keras.losses, CONFIG["loss"])
-    loss = [loss] + [None] * (outputs - 1) if outputs > 1 else loss
-    labels = [label] + [None] * (outputs - 1) if outputs > 1 else label
+    if CONFIG["loss"] is None:
+        model.compute_loss = mean
+        loss = labels = None
+    else:
+        loss = made(keras.losses, CONFIG["loss"])
+        loss = [loss] + [None] * (outputs - 1) if outputs > 1 else loss
+        labels = [label] + [None] * (outputs - 1) if outputs > 1 else label
     optimizer = made(keras.optimizers, CONFIG["optimizer"])
-    if CONFIG["weight_decay"]:
-        optimizer.weight_decay = 0.01
-    model.compile(optimizer=optimizer, loss=loss, jit_compile=CONFIG["xla"] and gpu)
+    # Keras 2, whose mixed policy decides alone, does not know the word.
+    scaled = {} if CONFIG["loss_scale"] else {"auto_scale_loss": False}
+    model.compile(
+        optimizer=optimizer, loss=loss, jit_compile=CONFIG["xla"] and gpu, run_eagerly=CONFIG["run_eagerly"], **scaled
+    )
     for step in range(CONFIG["steps"]):
         if gpu:
             before = read(gpu)
             report["bytes"]["before"] = before["current"]
             tf.config.experimental.reset_memory_stats("GPU:0")
-        if CONFIG["train"]:
-            report["losses"].append(float(np.ravel(model.train_on_batch(feed, labels))[0]))
-        else:
-            model.predict_on_batch(feed)
+        # The optimizer adds up what so many batches give, and makes one update of them.
+        for _ in range(CONFIG["accumulate"]):
+            if CONFIG["train"]:
+                report["losses"].append(float(np.ravel(model.train_on_batch(feed, labels))[0]))
+            else:
+                model.predict_on_batch(feed)
         if gpu:
             after = read(gpu)
             report["bytes"]["peak"] = after["peak"]
@@ -128,6 +143,8 @@ def main():
         tf.config.set_logical_device_configuration(devices[0], [limit])
     elif CONFIG["growth"]:
         tf.config.experimental.set_memory_growth(devices[0], True)
+    if not CONFIG["grappler"]:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     details = tf.config.experimental.get_device_details(devices[0]) if gpu else {}
     report = {
         "framework": f"keras {keras.__version__}, tensorflow {tf.__version__}",

@@ -16,7 +16,7 @@ pub mod torch;
 pub use ops::names as torch_operators;
 pub use report::{Moment, Report, Said, read};
 
-use memfit_engine::{Plan, Precision};
+use memfit_engine::Plan;
 use memfit_graph::DType;
 use serde_json::{Value, json};
 
@@ -38,28 +38,35 @@ pub fn describe(runner: &str, device: Option<&str>) -> String {
     include_str!("describe.py").replace("# --- the settings ---\n", &settings)
 }
 
-/// What both harnesses read.
-fn configuration(plan: &Plan, settings: Settings) -> Value {
+/// What both harnesses read. The rest is what each of them reads alone.
+fn common(plan: &Plan, settings: Settings) -> Value {
     json!({
         "steps": settings.steps,
         "device": settings.device,
         "limit_bytes": settings.limit,
         "accumulate": plan.accumulate,
         "train": plan.mode == memfit_engine::Mode::Train,
-        "keep_gradients": plan.keep_gradients,
         "autocast": plan.precision.autocast().map(DType::name),
-        "autocast_backward": plan.autocast_backward,
-        "scaler": plan.precision == Precision::MixedFp16,
-        "dtype": plan.precision.model_dtype().name(),
-        "cudnn_benchmark": plan.cudnn_benchmark,
-        "channels_last": plan.channels_last,
-        "clip_norm": plan.clip_norm,
-        "ema": plan.ema,
-        "master_weights": plan.master_weights,
     })
 }
 
 /// Text as a literal of Python, which JSON's strings are.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod keys {
+    //! A setting that a harness does not read is a plan that is not run.
+
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    pub(super) fn given(config: &Value) -> BTreeSet<String> {
+        config.as_object().unwrap().keys().cloned().collect()
+    }
+
+    pub(super) fn read(harness: &str) -> BTreeSet<String> {
+        harness.split("CONFIG[\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+    }
 }

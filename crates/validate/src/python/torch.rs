@@ -8,8 +8,9 @@ use super::body::Body;
 use super::fed::{fed, source};
 use super::line::{At, Line, Refusal, name, tuple};
 use super::optimizer::optimizer;
-use super::{Settings, configuration, ops, quoted};
-use memfit_engine::{Mode, Plan, Setting};
+use super::{Settings, common, ops, quoted};
+use memfit_engine::allocators::AllocatorSettings;
+use memfit_engine::{Mode, Plan, Precision, Setting};
 use memfit_graph::{Problem, TensorId, Value};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -19,6 +20,9 @@ const HARNESS: &str = include_str!("torch_step.py");
 
 /// Where the generated part stands in it.
 const MARK: &str = "# --- the model ---\n";
+
+/// Where the allocator's settings stand, which torch reads when it is imported.
+const ALLOCATOR: &str = "# --- the allocator ---\n";
 
 /// Writes the whole program.
 ///
@@ -38,17 +42,73 @@ pub fn script(setting: &Setting<'_>, plan: &Plan, settings: Settings) -> Result<
     let _ = writeln!(model, "def make_optimizer(parameters):\n{}\n\n", optimizer.unwrap_or_default());
     let config = configuration(plan, settings);
     let config = format!("CONFIG = json.loads({})\n\n\n", quoted(&config.to_string()));
-    Ok(HARNESS.replace(MARK, &(config + &model)))
+    let conf = alloc_conf(&plan.allocator).map_or_else(|| "None".to_owned(), |conf| quoted(&conf));
+    Ok(HARNESS.replace(ALLOCATOR, &format!("ALLOC_CONF = {conf}\n")).replace(MARK, &(config + &model)))
 }
 
-/// What of a plan is not written as a program.
+/// What the harness reads.
+fn configuration(plan: &Plan, settings: Settings) -> serde_json::Value {
+    let mut config = common(plan, settings);
+    config["keep_gradients"] = plan.keep_gradients.into();
+    config["autocast_backward"] = plan.autocast_backward.into();
+    config["scaler"] = (plan.precision == Precision::MixedFp16).into();
+    config["dtype"] = plan.precision.model_dtype().name().into();
+    config["cudnn_benchmark"] = plan.cudnn_benchmark.into();
+    config["channels_last"] = plan.channels_last.into();
+    config["clip_norm"] = plan.clip_norm.into();
+    config["ema"] = plan.ema.into();
+    config["master_weights"] = plan.master_weights.into();
+    config["memory_fraction"] = plan.allocator.memory_fraction.map(|n| f64::from(n) / 1000.0).into();
+    config
+}
+
+/// What `PYTORCH_ALLOC_CONF` is to hold.
+fn alloc_conf(settings: &AllocatorSettings) -> Option<String> {
+    let own = settings.cuda_malloc_async.then(|| "backend:cudaMallocAsync".to_owned());
+    let all: Vec<String> = own.into_iter().chain(settings.pytorch.text()).collect();
+    (!all.is_empty()).then(|| all.join(","))
+}
+
+/// What of a plan is not written as a program. Every part of it is named, so that one that comes new is decided on here.
 fn refused(plan: &Plan) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut refuse = |place: &str, message: &str| problems.push(Problem::new(place, message));
-    if plan.parallel.is_some() {
-        refuse("--gpus", "the written program trains on one device");
-    }
-    problems
+    let Plan {
+        parallel,
+        // These are written: as settings, as the optimizer, or in the graph that is.
+        framework: _,
+        precision: _,
+        mode: _,
+        optimizer: _,
+        optimizer_impl: _,
+        weight_decay: _,
+        accumulate: _,
+        checkpoint: _,
+        freeze: _,
+        keep_gradients: _,
+        loss: _,
+        ema: _,
+        master_weights: _,
+        allocator: _,
+        cudnn_benchmark: _,
+        channels_last: _,
+        autocast_backward: _,
+        composed_attention: _,
+        clip_norm: _,
+        assume_batchnorm: _,
+        assume_dropout: _,
+        tied_embeddings: _,
+        // These are TensorFlow's and Keras', which the plan's warnings say.
+        xla: _,
+        eager: _,
+        grappler: _,
+        loss_scale: _,
+        // These follow from where the step runs.
+        compute_capability: _,
+        amd: _,
+        as_fake_tensors: _,
+    } = plan;
+    let several =
+        parallel.is_some().then(|| Problem::new("--gpus", "the written program trains on one device"));
+    several.into_iter().collect()
 }
 
 fn lines(setting: &Setting<'_>, plan: &Plan, problems: &mut Vec<Problem>) -> Vec<Line> {
@@ -130,6 +190,7 @@ fn module(out: &mut String, setting: &Setting<'_>, plan: &Plan, lines: Vec<Line>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::python::keys;
     use memfit_engine::{Checkpoint, Model};
     use memfit_graph::{Attribute, Attributes, Binding, DType, Graph, Role, Shape, Type};
 
@@ -222,6 +283,34 @@ def make_optimizer(parameters):
                 "            return (t6,)\n        t6, = checkpoint(segment0, t0, use_reentrant=False)\n"
             ),
             "{rest}"
+        );
+    }
+
+    #[test]
+    fn every_setting_is_read_and_every_one_read_is_there() {
+        let config = configuration(&Plan::default(), Settings { steps: 2, device: None, limit: None });
+        assert_eq!(keys::given(&config), keys::read(HARNESS));
+    }
+
+    #[test]
+    fn the_allocator_is_set_before_torch_is_imported() {
+        let program = |plan: &Plan| {
+            let model = model();
+            let setting = model.setting(&Binding::default(), plan).unwrap();
+            script(&setting, plan, Settings { steps: 2, device: Some("cpu"), limit: None }).unwrap()
+        };
+        let mut plan = Plan::default();
+        assert!(program(&plan).contains("\nALLOC_CONF = None\n"));
+        plan.allocator.pytorch = plan.allocator.pytorch.apply("expandable_segments:True").unwrap();
+        plan.allocator.memory_fraction = Some(500);
+        let text = program(&plan);
+        let (set, imported) =
+            (text.find("ALLOC_CONF = \"expandable_segments:True\"\n"), text.find("import torch\n"));
+        assert!(set.is_some() && set < imported, "{set:?} {imported:?}");
+        assert!(text.contains("\\\"memory_fraction\\\":0.5"), "{text}");
+        plan.allocator.cuda_malloc_async = true;
+        assert!(
+            program(&plan).contains("ALLOC_CONF = \"backend:cudaMallocAsync,expandable_segments:True\"\n")
         );
     }
 

@@ -8,8 +8,16 @@ import contextlib
 import importlib
 import json
 import math
+import os
 import sys
 import weakref
+
+# --- the allocator ---
+# Releases before 2.9 read the second name. What the environment says is not the plan.
+for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
+    os.environ.pop(variable, None)
+if ALLOC_CONF:
+    os.environ["PYTORCH_ALLOC_CONF"] = os.environ["PYTORCH_CUDA_ALLOC_CONF"] = ALLOC_CONF
 
 try:
     import torch
@@ -389,8 +397,11 @@ def main():
             torch.zeros(1, device=DEVICE).add_(1)
             torch.cuda.synchronize()
             report["context"]["first_kernel"] = report_device()
+            fraction = CONFIG["memory_fraction"] or 1.0
             if CONFIG["limit_bytes"]:
-                torch.cuda.set_per_process_memory_fraction(min(1.0, CONFIG["limit_bytes"] / properties.total_memory))
+                fraction = min(fraction, CONFIG["limit_bytes"] / properties.total_memory)
+            if fraction < 1.0:
+                torch.cuda.set_per_process_memory_fraction(fraction)
         train(report)
     except KeyboardInterrupt:
         report["ended"] = {"kind": "interrupted", "message": "ended by the user"}
