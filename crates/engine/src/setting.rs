@@ -1,7 +1,7 @@
 //! What a program that runs a model's step for real has to know beside the graph: which stored tensors are trained, which are numbers of
 //! the program, and what the outputs are compared with. The same answers stand behind the estimate.
 
-use crate::parameters::Stored;
+use crate::parameters::{Stored, is_table};
 use crate::prepared::Prepared;
 use crate::{Loss, Model, Plan, blocks, host, losses};
 use memfit_graph::{Binding, DType, Graph, Inferred, Problem, TensorId, infer};
@@ -16,6 +16,8 @@ pub struct Setting<'a> {
     pub inferred: Inferred,
     /// By tensor, what it is where it is stored.
     pub stored: Vec<Option<Stored>>,
+    /// By tensor, whether it is an embedding's table, which some optimizers treat in a way of their own.
+    pub tables: Vec<bool>,
     /// By tensor, whether it is a number or a size and never on the device.
     pub host: Vec<bool>,
     /// Which loss: never [`Loss::Auto`].
@@ -57,6 +59,8 @@ impl Model {
         let Prepared { graph, structure, .. } = &*prepared;
         let inferred = infer(graph, binding)?;
         let (stored, host) = host::stored(graph, structure, &inferred, &plan.freeze);
+        let is_stored = |i: usize| matches!(stored[i], Some(Stored::Parameter | Stored::Frozen));
+        let tables = (0..stored.len()).map(|i| is_stored(i) && is_table(graph, structure, i)).collect();
         let shape = |id: &TensorId| inferred.shape(*id).and_then(|s| s.known());
         let outputs: Vec<(TensorId, Vec<u64>)> = graph
             .outputs
@@ -93,6 +97,7 @@ impl Model {
             graph,
             inferred,
             stored,
+            tables,
             host,
             loss,
             compared,

@@ -22,8 +22,11 @@ pub(super) fn source(setting: &Setting<'_>, id: TensorId) -> Result<String, Refu
         return Ok(format!("self.constant({key}, [{elements}], {shape}, {dtype})"));
     }
     let name = quoted(&tensor.name);
+    let table = if setting.tables[id.index()] { ", table=True" } else { "" };
     Ok(match kind {
-        Some(Stored::Parameter) if dtype.is_float() => format!("self.parameter({key}, {name}, {shape})"),
+        Some(Stored::Parameter) if dtype.is_float() => {
+            format!("self.parameter({key}, {name}, {shape}{table})")
+        }
         Some(Stored::Frozen) if dtype.is_float() => format!("self.parameter({key}, {name}, {shape}, False)"),
         _ => format!("self.buffer({key}, {shape}, {})", torch_dtype(dtype)?),
     })

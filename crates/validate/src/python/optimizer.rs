@@ -46,8 +46,9 @@ pub(super) fn optimizer(plan: &Plan) -> Result<String, Refusal> {
     };
     let decay = float(if plan.weight_decay { 0.01 } else { 0.0 });
     if plan.optimizer == "muon" {
-        // It takes matrices only; its documentation hands everything else to AdamW.
-        let [matrices, others] = ["==", "!="].map(|is| format!("[p for p in parameters if p.dim() {is} 2]"));
+        // It takes matrices only; its documentation hands everything else, and embeddings, to AdamW, as the engine's rule does.
+        let [matrices, others] =
+            ["", "not "].map(|is| format!("[p for p in parameters if {is}is_matrix(p)]"));
         let muon = format!("(torch.optim.Muon, {matrices}, dict(lr=1e-4, weight_decay={decay}))");
         let adamw = format!("(torch.optim.AdamW, {others}, dict(lr=1e-4, {how}, weight_decay={decay}))");
         return Ok(format!("    return Several(\n        {muon},\n        {adamw},\n    )"));
@@ -71,6 +72,19 @@ pub(super) fn optimizer(plan: &Plan) -> Result<String, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn muon_gets_matrices_that_are_no_tables() {
+        let written = optimizer(&Plan { optimizer: "muon".into(), ..Plan::default() }).unwrap();
+        assert!(
+            written.contains("(torch.optim.Muon, [p for p in parameters if is_matrix(p)], "),
+            "{written}"
+        );
+        assert!(
+            written.contains("(torch.optim.AdamW, [p for p in parameters if not is_matrix(p)], "),
+            "{written}"
+        );
+    }
 
     #[test]
     fn every_optimizer_of_pytorch_is_written() {

@@ -40,11 +40,13 @@ def rounded(size):
 class Step(nn.Module):
     """What the written module stands on: its tensors are random, its layers are told as they begin."""
 
-    def parameter(self, key, name, shape, trains=True):
+    def parameter(self, key, name, shape, trains=True, table=False):
         tensor = torch.empty(shape, dtype=DTYPE, device=DEVICE)
         fan = max(math.prod(shape[1:]), shape[0] if shape else 1, 1)
         low, high = (0.5, 1.5) if len(shape) < 2 else (-fan**-0.5, fan**-0.5)
-        self.register_parameter(key, nn.Parameter(tensor.uniform_(low, high), requires_grad=trains))
+        parameter = nn.Parameter(tensor.uniform_(low, high), requires_grad=trains)
+        parameter.is_table = table
+        self.register_parameter(key, parameter)
 
     def buffer(self, key, shape, dtype):
         tensor = torch.rand(shape, device=DEVICE) + 0.5
@@ -82,6 +84,11 @@ def recurrent(module, x, state, second=None, directions=1, outputs=1):
     if module.batch_first:
         states = [s.transpose(0, 1) for s in states]
     return (y, *states)[:outputs]
+
+
+def is_matrix(parameter):
+    """What Muon takes: torch's documentation hands embeddings to AdamW, which is everything else's."""
+    return parameter.dim() == 2 and not getattr(parameter, "is_table", False)
 
 
 def rms_norm(x, weight):
@@ -127,6 +134,8 @@ class Masters:
     def __init__(self, parameters):
         self.halves = [p for p in parameters if p.dtype in (torch.float16, torch.bfloat16)]
         self.masters = [p.detach().float() for p in self.halves]
+        for half, master in zip(self.halves, self.masters):
+            master.is_table = getattr(half, "is_table", False)
         seen = dict(zip(self.halves, self.masters))
         self.inner = make_optimizer([seen.get(p, p) for p in parameters])
         self.param_groups = self.inner.param_groups
