@@ -25,7 +25,8 @@ pub struct DeviceProfile {
     pub framework_version: String,
     /// The driver, where a record names it.
     pub driver: Option<String>,
-    /// How many records it stands on.
+    /// How many records it stands on: of few an estimate takes what is expected, and its usual range around that
+    /// ([`memfit_engine::devices::ENOUGH`]).
     pub records: u64,
     /// What the driver showed beyond the allocator's segments.
     pub context: Span,
@@ -157,7 +158,8 @@ impl DeviceProfile {
         let framework = Framework::named(&self.framework)
             .ok_or_else(|| format!("expected pytorch, tensorflow or burn, found `{}`", self.framework))?;
         let slack = Slack { less: self.slack.less_thousandths.min(1000), more: self.slack.more_thousandths };
-        Ok(Profile { framework, context: self.context.bytes(), workspace: self.workspace.bytes(), slack })
+        let (context, workspace) = (self.context.bytes(), self.workspace.bytes());
+        Ok(Profile { framework, context, workspace, slack, records: self.records })
     }
 }
 
@@ -196,6 +198,27 @@ mod tests {
         assert_eq!((p.records, &*p.framework), (3, "pytorch"));
         let text = serde_json::to_string(&p).unwrap();
         assert_eq!(DeviceProfile::read(&text).unwrap(), p);
+    }
+
+    /// One record that was predicted well says nothing of how far the next may lie.
+    #[test]
+    fn a_single_record_leaves_the_usual_range() {
+        use memfit_engine::Plan;
+        use memfit_engine::devices::Card;
+        let profile = |n: usize| calibrate(&vec![record(1490, [1000, 1000], [900, 900]); n]).unwrap();
+        assert_eq!(profile(1).slack, Thousandths::default());
+        let mut card = Card::find("a100-40gb").unwrap();
+        let usual = card.slack(&Plan::default());
+        assert!(usual.more > 0);
+        card.profile = Some(profile(1).engine().unwrap());
+        assert_eq!(card.slack(&Plan::default()), usual);
+        assert!(
+            card.context(&Plan::default())
+                .iter()
+                .all(|item| item.low < item.expected && item.expected < item.high)
+        );
+        card.profile = Some(profile(50).engine().unwrap());
+        assert_eq!(card.slack(&Plan::default()), Slack { less: 0, more: 0 });
     }
 
     #[test]

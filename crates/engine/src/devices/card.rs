@@ -79,19 +79,20 @@ impl Card {
 
     /// What a process of the framework holds before its allocator has anything.
     pub fn context(&self, plan: &Plan) -> Vec<ContextItem> {
-        if let Some(profile) = self.measured(plan) {
-            return profile.context();
-        }
         let mut items = context_of(&self.device, plan);
         if self.eager_loading {
             items.push(EAGER);
         }
-        items
+        match self.measured(plan) {
+            Some(profile) => profile.context(&super::context::total(&items)),
+            None => items,
+        }
     }
 
     /// How far segments may lie from a replay's.
     pub fn slack(&self, plan: &Plan) -> Slack {
-        self.measured(plan).map_or_else(|| Slack::of(plan.framework), |profile| profile.slack)
+        let usual = Slack::of(plan.framework);
+        self.measured(plan).map_or(usual, |profile| profile.slack(usual))
     }
 
     /// What was measured of the plan's framework.
@@ -207,6 +208,7 @@ mod tests {
             context: mib(400, 410, 420),
             workspace: mib(0, 8, 16),
             slack: Slack { less: 10, more: 20 },
+            records: super::super::ENOUGH,
         });
         let total = super::super::context::total(&card.context(&Plan::default()));
         assert_eq!([total.low, total.expected, total.high], mib(400, 418, 436));

@@ -11,7 +11,7 @@ mod profile;
 pub use crate::range::Slack;
 pub use card::Card;
 pub use lookup::{LookupError, find, parse_size, resolve};
-pub use profile::Profile;
+pub use profile::{ENOUGH, Profile};
 
 use memfit_graph::Bytes;
 use serde::Deserialize;

@@ -7,6 +7,12 @@ use crate::range::Slack;
 use memfit_graph::Bytes;
 
 const SOURCE: &str = "records of this host (memfit calibrate)";
+const FEW: &str = "records of this host (memfit calibrate), too few to narrow the usual range";
+
+/// So many records show where nine in ten lie, which is what [`Slack`] says of published figures: with 46 of them, all but one time in
+/// twenty nine tenths of all runs lie between the least and the most (Wilks, 1941: the confidence is 1 - n p^(n-1) + (n-1) p^n). How close
+/// together fewer of them lie is luck, and a single one leaves no range at all, under which every step would be safe.
+pub const ENOUGH: u64 = 46;
 
 /// What was measured on a card under one framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,22 +25,82 @@ pub struct Profile {
     pub workspace: [Bytes; 3],
     /// How far segments lie from a replay's.
     pub slack: Slack,
+    /// How many records it stands on.
+    pub records: u64,
 }
 
 impl Profile {
-    /// The items of a process.
-    pub(super) fn context(&self) -> Vec<ContextItem> {
-        let item = |name, [low, expected, high]: [Bytes; 3]| ContextItem {
-            name,
-            low,
-            expected,
-            high,
-            source: SOURCE,
-        };
-        let mut items = vec![item(DRIVER, self.context)];
-        if self.workspace[2] > Bytes::ZERO {
-            items.push(item("scratch memory of libraries", self.workspace));
+    fn is_enough(&self) -> bool {
+        self.records >= ENOUGH
+    }
+
+    /// The items of a process; `usual` is what is published of all that it holds. Of few records what is expected is theirs, and the range
+    /// around it no narrower than the usual one.
+    pub(super) fn context(&self, usual: &ContextItem) -> Vec<ContextItem> {
+        let (mut context, mut workspace) = (self.context, self.workspace);
+        if !self.is_enough() {
+            let [low, expected, high] = &mut context;
+            *low = (*low).min(expected.saturating_sub(usual.expected.saturating_sub(usual.low)));
+            *high = (*high).max(*expected + usual.high.saturating_sub(usual.expected));
+            // What all of a few models took need not be what every model takes.
+            workspace[0] = Bytes::ZERO;
+        }
+        let source = if self.is_enough() { SOURCE } else { FEW };
+        let item =
+            |name, [low, expected, high]: [Bytes; 3]| ContextItem { name, low, expected, high, source };
+        let mut items = vec![item(DRIVER, context)];
+        if workspace[2] > Bytes::ZERO {
+            items.push(item("scratch memory of libraries", workspace));
         }
         items
+    }
+
+    /// How far segments may lie from a replay's, beside what is usual.
+    pub(super) fn slack(&self, usual: Slack) -> Slack {
+        if self.is_enough() {
+            return self.slack;
+        }
+        Slack { less: self.slack.less.max(usual.less), more: self.slack.more.max(usual.more) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_records_show_nine_in_ten_and_one_fewer_does_not() {
+        let confidence = |n: i32| {
+            let p = 0.9_f64;
+            1.0 - f64::from(n) * p.powi(n - 1) + f64::from(n - 1) * p.powi(n)
+        };
+        let enough = i32::try_from(ENOUGH).unwrap();
+        assert!(confidence(enough) >= 0.95 && confidence(enough - 1) < 0.95);
+    }
+
+    #[test]
+    fn few_records_do_not_narrow_the_usual_range() {
+        let mib = |low, expected, high| [low, expected, high].map(Bytes::mib);
+        let usual = Slack { less: 58, more: 58 };
+        let [low, expected, high] = mib(300, 500, 900);
+        let published = ContextItem { name: "context", low, expected, high, source: "" };
+        let profile = |records, slack| Profile {
+            framework: Framework::Pytorch,
+            context: mib(600, 600, 600),
+            workspace: mib(20, 20, 20),
+            slack,
+            records,
+        };
+        let ends = |profile: Profile| {
+            let total = super::super::context::total(&profile.context(&published));
+            [total.low, total.expected, total.high]
+        };
+        let exact = Slack { less: 0, more: 0 };
+        assert_eq!(profile(1, exact).slack(usual), usual);
+        assert_eq!(ends(profile(1, exact)), mib(400, 620, 1020));
+        assert_eq!(profile(ENOUGH, exact).slack(usual), exact);
+        assert_eq!(ends(profile(ENOUGH, exact)), mib(620, 620, 620));
+        // What they do show stands: one that was far off is no reason to be narrower.
+        assert_eq!(profile(3, Slack { less: 0, more: 200 }).slack(usual), Slack { less: 58, more: 200 });
     }
 }
