@@ -42,8 +42,10 @@ fn with_model(log: &Log, path: &Path, args: &ExplainArgs) -> Result<Option<Besid
         Some("pytorch") => loaded.usual().with(Framework::Pytorch),
         _ => loaded.usual(),
     };
-    let (plan, _) = args.plan.plan(usual, Aside::default())?;
+    let (plan, warnings) = args.plan.plan(usual, Aside::default())?;
     let mut ready = loaded.bind(&args.sizes)?;
+    let mut notices = ready.notices(std::slice::from_ref(&plan));
+    notices.extend(warnings);
     ready.binding.batch = Some(args.sizes.batch_size.unwrap_or(1));
     ready.model.estimate(&ready.binding, &plan).map_err(|problems| ready.failure(problems))?;
     let (model, mut binding) = (ready.model, ready.binding);
@@ -53,6 +55,7 @@ fn with_model(log: &Log, path: &Path, args: &ExplainArgs) -> Result<Option<Besid
     });
     if let Some(beside) = &mut beside {
         beside.advise(log, &model, &binding, &plan);
+        beside.warnings = notices;
     }
     Ok(beside)
 }

@@ -33,6 +33,21 @@ fn with_the_model_it_names_the_batch_that_fits() {
 }
 
 #[test]
+fn what_does_nothing_beside_the_model_is_told() {
+    let model = file("explain_warned.onnx", &Builder::conv().bytes());
+    let log = file("explain_warned.log", LOG.as_bytes());
+    let words = ["explain", &log, &model, "-b", "4", "--xla", "--freeze", "nobody*"];
+    let text = memfit(&words).out;
+    assert!(text.contains("  warning: --xla does nothing"), "{text}");
+    let found = memfit(&[&words[..], &["--format", "json"]].concat()).json();
+    let warnings = found["model"]["warnings"].to_string();
+    assert!(
+        warnings.contains("--xla does nothing") && warnings.contains("nobody* matches no parameter"),
+        "{warnings}"
+    );
+}
+
+#[test]
 fn what_the_log_says_otherwise_than_the_model_is_told() {
     let model = file("explain_contradicts.onnx", &Builder::conv().bytes());
     let log = file("explain_contradicts.log", format!("batch_size=16\n{LOG}").as_bytes());

@@ -57,6 +57,8 @@ pub struct Beside {
     pub fitting: Option<u64>,
     /// The largest that fits at the high end of the range too.
     pub safe: Option<u64>,
+    /// What of the plan does nothing, and what else is to be known of the model.
+    pub warnings: Vec<String>,
     /// What to change, as `memfit advise` says it.
     pub advice: Option<Advice>,
 }

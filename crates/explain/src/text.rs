@@ -40,6 +40,9 @@ pub fn text(log: &Log, beside: Option<&Beside>, width: usize) -> String {
         for sentence in beside.sentences() {
             wrap(&mut out, &sentence, "  ", width);
         }
+        for warning in &beside.warnings {
+            wrap(&mut out, &format!("warning: {warning}"), "  ", width);
+        }
     }
     out
 }

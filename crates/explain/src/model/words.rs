@@ -109,7 +109,7 @@ impl Beside {
         json!({"batch_size": self.batch, "batch_from": self.batch_from, "places": places, "of": of, "verdict": verdict,
             "predicted_device_bytes": predicted.map(|b| b.0), "with_autograd_device_bytes": with_autograd.map(|b| b.0),
             "usable_bytes": room.map(|room| room.usable.0), "predicted_reserved_bytes": room.map(|room| room.reserved.0),
-            "contradictions": self.contradictions, "capacity_bytes": self.capacity.map(|b| b.0),
+            "contradictions": self.contradictions, "warnings": self.warnings, "capacity_bytes": self.capacity.map(|b| b.0),
             "largest_batch_size": self.fitting, "safe_batch_size": self.safe, "advice": self.advice.as_ref().map(advice_json)})
     }
 }
