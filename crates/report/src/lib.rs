@@ -27,5 +27,5 @@ mod words;
 
 pub use fold::{Depth, Fold, Group, fold};
 pub use inspect::Inspection;
-pub use provenance::{Provenance, fingerprint};
+pub use provenance::{Provenance, fingerprint, text_hash};
 pub use words::{NOT_EXACT, NOT_KNOWN, PARTS, tight};

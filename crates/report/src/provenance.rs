@@ -32,11 +32,27 @@ impl Provenance {
 /// Feeds what is written to it into a hash.
 struct Hasher(Sha256);
 
+impl Hasher {
+    fn hexadecimal(self) -> String {
+        self.0.finalize().iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+}
+
 impl Write for Hasher {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         self.0.update(text.as_bytes());
         Ok(())
     }
+}
+
+/// SHA-256 of a text, in hexadecimal: the same on every machine, under every compiler.
+pub fn text_hash(text: &str) -> String {
+    let mut hash = Hasher(Sha256::new());
+    let _ = hash.write_str(text);
+    hash.hexadecimal()
 }
 
 /// SHA-256 of a graph's structure, in hexadecimal.
@@ -49,8 +65,17 @@ pub fn fingerprint(graph: &Graph) -> String {
         let _ = writeln!(hash, "{} {:?} {:?} {:?}", node.name, node.op, node.inputs, node.outputs);
     }
     let _ = writeln!(hash, "{:?} {:?}", graph.inputs, graph.outputs);
-    hash.0.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hash.hexadecimal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_that_of_everybody_else() {
+        // FIPS 180-4, the example of one block.
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(text_hash("abc"), abc);
+    }
 }

@@ -6,10 +6,10 @@
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::step::Step;
+use memfit_report::text_hash;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;
@@ -35,7 +35,7 @@ pub(super) struct Note {
     size: u64,
     changed: u64,
     /// The flags, the card and the version.
-    asked: u64,
+    asked: String,
 }
 
 impl Note {
@@ -54,7 +54,7 @@ impl Note {
 /// The notes of a folder.
 pub(super) struct Done {
     notes: HashMap<String, Note>,
-    asked: u64,
+    asked: String,
     file: Mutex<File>,
 }
 
@@ -67,9 +67,8 @@ impl Done {
             false => target.with_file_name(format!(".{name}{FILE}")),
         };
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let mut hash = DefaultHasher::new();
         // Of the card what it is, too: a profile's file may say something else by now, and `auto` be another card.
-        (env!("CARGO_PKG_VERSION"), format!("{args:?} {:?}", args.gpu.card())).hash(&mut hash);
+        let asked = format!("{} {args:?} {:?}", env!("CARGO_PKG_VERSION"), args.gpu.card());
         let notes = text.lines().filter_map(|line| serde_json::from_str::<Note>(line).ok());
         let notes = notes.map(|note| (note.name.clone(), note)).collect();
         let mut file = OpenOptions::new().create(true).append(true).open(&path);
@@ -77,7 +76,7 @@ impl Done {
             let _ = file.write_all(b"\n");
         }
         let file = file.map_err(|error| Failure::unwritten(&path, &error))?;
-        Ok(Done { notes, asked: hash.finish(), file: Mutex::new(file) })
+        Ok(Done { notes, asked: text_hash(&asked), file: Mutex::new(file) })
     }
 
     /// The note of a model that would be made the same again.
@@ -88,7 +87,7 @@ impl Done {
 
     /// Notes a model. Where that cannot be written, the next run does it again.
     pub(super) fn add(&self, note: &Note) {
-        let note = Note { asked: self.asked, ..note.clone() };
+        let note = Note { asked: self.asked.clone(), ..note.clone() };
         let mut line = serde_json::to_string(&note).unwrap_or_default();
         line.push('\n');
         if let Ok(mut file) = self.file.lock() {
