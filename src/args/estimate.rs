@@ -3,6 +3,7 @@
 use super::{FormatArgs, GpuArgs, HostsArgs, LifeArgs, ModelArgs, PlanArgs, typed};
 use clap::Args;
 use memfit_report::Depth;
+use std::path::Path;
 
 /// Tells the peak of one training step: how many bytes, in which phase and layer, and what they are.
 ///
@@ -37,4 +38,48 @@ pub(crate) struct EstimateArgs {
     /// Show at most this many layers, the largest at the peak: a number or `all`
     #[arg(long, value_name = "N", default_value = "30", value_parser = typed::top, help_heading = "Output")]
     pub(crate) top: usize,
+}
+
+impl EstimateArgs {
+    /// Takes the paths beside the model's own as relative to a folder.
+    pub(crate) fn read_from(&mut self, folder: &Path) {
+        let files = self.life.with.iter_mut().chain(&mut self.life.with_frozen);
+        for path in files.chain(self.gpu.files()).filter(|path| path.as_os_str() != "-") {
+            *path = folder.join(&*path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::{self, Cli};
+    use clap::CommandFactory;
+    use std::any::TypeId;
+    use std::path::{Path, PathBuf};
+
+    /// Every flag that takes a path is one of them, so that none that comes new is left out.
+    #[test]
+    fn all_paths_are_relative_to_the_folder() {
+        let command = Cli::command();
+        let estimate = command.find_subcommand("estimate").unwrap();
+        let takes_path = |arg: &&clap::Arg| arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+        let flags: Vec<&str> =
+            estimate.get_arguments().filter(takes_path).filter_map(|arg| arg.get_long()).collect();
+        assert_eq!(flags, ["device-profile", "with", "with-frozen"]);
+        let words = [
+            "estimate",
+            "m.onnx",
+            "--device-profile",
+            "p.json",
+            "--with",
+            "a.onnx",
+            "--with-frozen",
+            "/b.onnx",
+        ];
+        let mut asked = args::estimate(words.iter().map(|word| (*word).to_owned())).unwrap();
+        asked.read_from(Path::new("models"));
+        assert_eq!(asked.life.with, [Path::new("models/a.onnx")]);
+        assert_eq!(asked.life.with_frozen, [Path::new("/b.onnx")]);
+        assert_eq!(asked.gpu.files().next().unwrap(), Path::new("models/p.json"));
+    }
 }

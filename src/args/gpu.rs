@@ -169,6 +169,11 @@ impl GpuArgs {
         self.others.on(card.into_iter().collect()).map(|cards| cards.into_iter().next())
     }
 
+    /// The files that are named.
+    pub(crate) fn files(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        self.others.device_profile.iter_mut()
+    }
+
     /// What these flags say that bears on a plan.
     pub(crate) fn aside(&self) -> Aside {
         let card = self.gpu.is_some() || self.others.device_profile.is_some();

@@ -28,7 +28,7 @@ pub(crate) fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let profile = profile(&records).map_err(|message| Failure::new("calibrate", message))?;
     let text = serde_json::to_string_pretty(&profile).unwrap_or_default() + "\n";
     match file(args.output.as_ref()) {
-        Some(path) => std::fs::write(path, text).map_err(|error| Failure::unwritten(path, &error)),
+        Some(path) => output::save(path, &text),
         None => output::print(&text),
     }
 }

@@ -152,6 +152,23 @@ fn a_check_is_of_the_whole_process() {
 }
 
 #[test]
+fn every_path_of_a_configuration_is_beside_it() {
+    let conv = fs::read(model("beside_conv.onnx")).unwrap();
+    file("beside/models/a.onnx", &conv);
+    file("beside/models/b.onnx", &conv);
+    let profile = r#"{"schema_version": 1, "device": "NVIDIA A100-SXM4-40GB", "device_total_bytes": 42298834944, "framework": "pytorch",
+        "framework_version": "torch 2", "driver": null, "records": 1,
+        "context": {"low_bytes": 1, "expected_bytes": 2, "high_bytes": 3}, "workspace": {"low_bytes": 0, "expected_bytes": 0, "high_bytes": 0},
+        "slack": {"less_thousandths": 0, "more_thousandths": 0}}"#;
+    file("beside/profile.json", profile.as_bytes());
+    let text = "version = 1\n[[model]]\npath = \"models/a.onnx\"\nbatch_size = 4\nwith = [\"models/b.onnx\"]\n\
+                with_frozen = [\"models/b.onnx\"]\ndevice_profile = \"profile.json\"\n";
+    // The working folder is another.
+    let run = memfit(&["check", &file("beside/memfit.toml", text.as_bytes())]);
+    assert_eq!(run.code, 0, "{}{}", run.out, run.err);
+}
+
+#[test]
 fn budgets_and_growth_are_gates() {
     let model = model("check_conv.onnx");
     let folder = Path::new(&model).parent().unwrap().join("check");

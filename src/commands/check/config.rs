@@ -3,12 +3,11 @@
 use crate::args::{self, EstimateArgs};
 use crate::failure::Failure;
 use crate::table::flag;
-use crate::text;
+use crate::{output, text};
 use memfit_graph::{Bytes, Problem};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The version of the file that is understood.
@@ -127,7 +126,8 @@ impl Config {
     pub(super) fn write_baseline(&self, device: &BTreeMap<String, u64>) -> Result<(), Failure> {
         let Some(path) = &self.baseline else { return Ok(()) };
         let text = format!("{}\n", serde_json::to_string_pretty(device).unwrap_or_default());
-        fs::write(path, text).map_err(|error| Failure::unwritten(path, &error))
+        // Whoever is interrupted here has what was there before.
+        output::save(path, &text)
     }
 }
 
@@ -174,11 +174,13 @@ impl Model {
     fn arguments(&self, folder: &Path) -> Result<EstimateArgs, Problem> {
         let file = folder.join(&self.path).display().to_string();
         let line = ["estimate".to_owned(), file].into_iter().chain(self.flags.iter().cloned());
-        args::estimate(line).map_err(|error| {
+        let mut asked = args::estimate(line).map_err(|error| {
             let message = error.to_string();
             let first = message.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
             Problem::new(&*self.name, first).hint("keys are the flags of memfit estimate, with _ for -")
-        })
+        })?;
+        asked.read_from(folder);
+        Ok(asked)
     }
 }
 
