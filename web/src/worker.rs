@@ -213,8 +213,9 @@ impl Desk {
 
 /// The same question with another batch.
 fn with_batch(asked: &Asked, opened: &Opened, batch: u64) -> Asked {
-    let binding = Axis::Batch.bind(opened.model.graph(), &asked.binding, batch);
-    Asked { binding, ..asked.clone() }
+    let mut asked = asked.clone();
+    asked.binding = Axis::Batch.bind(opened.model.graph(), &asked.binding, batch);
+    asked
 }
 
 /// What the client asks the larger module alone.

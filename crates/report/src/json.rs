@@ -7,7 +7,7 @@ mod allocator;
 mod plan;
 
 pub use allocator::Allocator;
-pub use plan::plan_value;
+pub use plan::{DeepSpeed, plan_value};
 
 use crate::life::{Life, life};
 use crate::words;

@@ -10,7 +10,7 @@ use memfit_engine::{
 use memfit_graph::{Binding, Bytes, Problem};
 #[cfg(feature = "keras")]
 use memfit_keras::{Custom, Options};
-use memfit_report::json::Allocator;
+use memfit_report::json::{Allocator, DeepSpeed};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use std::collections::BTreeMap;
@@ -67,6 +67,7 @@ struct Request {
     parallel: Option<Named<Sharing>>,
     tensor_parallel: Option<u32>,
     pipeline_stages: Option<u32>,
+    deepspeed: Option<DeepSpeed>,
     gpu: Option<String>,
     other_processes_bytes: Option<u64>,
     display: Option<bool>,
@@ -220,7 +221,7 @@ impl Request {
                 sharing: named(self.parallel),
                 tensor: self.tensor_parallel,
                 pipeline: self.pipeline_stages,
-                deepspeed: None,
+                deepspeed: self.deepspeed.map(Into::into),
             },
             allocator,
             aside,
@@ -299,6 +300,20 @@ mod tests {
             let text = format!(r#"{{"framework": "tensorflow", "optimizer": "{said}"}}"#);
             assert_eq!(read(&text).unwrap().plan.optimizer, name);
         }
+    }
+
+    /// A report says whatever the flags can, so that its plan is the plan.
+    #[test]
+    fn a_plan_that_is_not_usual_is_read_back() {
+        let mut plan =
+            Plan { framework: Framework::Tensorflow, loss_scale: false, xla: true, ..Plan::default() };
+        let conf = "expandable_segments:True,garbage_collection_threshold:0.8,roundup_power2_divisions:4";
+        plan.allocator.pytorch = plan.allocator.pytorch.apply(conf).unwrap();
+        plan.allocator.memory_fraction = Some(500);
+        let deepspeed = Some(memfit_engine::parallel::DeepSpeed { max_live: 5, ..Default::default() });
+        plan.parallel = Some(Parallel { deepspeed, ..Parallel::data(2, Sharding::Zero3) });
+        let said = memfit_report::json::plan_value(&plan, Some(8));
+        assert_eq!(read(&said.to_string()).unwrap().plan, plan);
     }
 
     #[test]

@@ -6,6 +6,9 @@ use memfit_graph::Problem;
 /// No model has more layers, and no layer more heads, to split.
 const MOST_PARTS: u32 = 1024;
 
+/// A bucket of 1 PiB of float32, as large as a tensor may be.
+const LARGEST_BUCKET: u64 = 1 << 48;
+
 /// A way of sharing as people name it: how replicas share, or one of the splits with all GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
@@ -90,6 +93,11 @@ impl Shared {
         if self.deepspeed.is_some() && sharding == Sharding::Ddp {
             let message = "DeepSpeed's buckets are those of zero1, zero2 and zero3";
             return Err(Problem::new("--deepspeed", message).hint("say which: --parallel zero2"));
+        }
+        if let Some(n) = self.deepspeed.map(|d| d.reduce_bucket).filter(|n| !(1..=LARGEST_BUCKET).contains(n))
+        {
+            let message = format!("expected 1 to {LARGEST_BUCKET} elements, found {n}");
+            return Err(Problem::new("--reduce-bucket-size", message));
         }
         let deepspeed = self.deepspeed;
         Ok((gpus > 1).then_some(Parallel { gpus, sharding, tensor, pipeline, deepspeed }))

@@ -2,7 +2,7 @@
 
 use super::Allocator;
 use memfit_engine::{Framework, Word, parallel};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 #[derive(Serialize)]
@@ -57,19 +57,39 @@ pub(super) struct Plan<'a> {
     /// Only where it is not the framework's own default.
     #[serde(skip_serializing_if = "Option::is_none")]
     allocator: Option<Allocator>,
-    /// PyTorch: the rest of its settings, as `PYTORCH_ALLOC_CONF` has them.
+    /// PyTorch's settings of it, all of them, where one is not its own default.
     #[serde(skip_serializing_if = "Option::is_none")]
     allocator_conf: Option<String>,
 }
 
-/// DeepSpeed's options, under the names that its configuration has for them; all in elements.
-#[derive(Serialize)]
-struct DeepSpeed {
+/// DeepSpeed's options, under the names that its configuration has for them; all in elements. What a plan that is read does not say is
+/// DeepSpeed's default.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeepSpeed {
     reduce_bucket_size: u64,
     stage3_prefetch_bucket_size: u64,
     stage3_max_live_parameters: u64,
     stage3_max_reuse_distance: u64,
     stage3_param_persistence_threshold: u64,
+}
+
+impl Default for DeepSpeed {
+    fn default() -> DeepSpeed {
+        parallel::DeepSpeed::default().into()
+    }
+}
+
+impl From<DeepSpeed> for parallel::DeepSpeed {
+    fn from(said: DeepSpeed) -> parallel::DeepSpeed {
+        parallel::DeepSpeed {
+            reduce_bucket: said.reduce_bucket_size,
+            prefetch_bucket: said.stage3_prefetch_bucket_size,
+            max_live: said.stage3_max_live_parameters,
+            max_reuse: said.stage3_max_reuse_distance,
+            persistence: said.stage3_param_persistence_threshold,
+        }
+    }
 }
 
 impl From<parallel::DeepSpeed> for DeepSpeed {
@@ -155,7 +175,7 @@ pub(super) fn plan(p: &memfit_engine::Plan, batch_size: Option<u64>) -> Plan<'_>
         pipeline_stages: parallel.map(|p| p.pipeline).filter(|n| *n > 1),
         deepspeed: parallel.and_then(|p| p.deepspeed).map(Into::into),
         allocator: Some(Allocator::from(allocator)).filter(|shown| *shown != Allocator::default()),
-        allocator_conf: Some(allocator.pytorch.to_string()).filter(|conf| !conf.is_empty()),
+        allocator_conf: allocator.pytorch.text(),
     }
 }
 

@@ -55,6 +55,14 @@ export interface Plan {
   tensor_parallel?: number;
   /** Stages that the layers are split into. */
   pipeline_stages?: number;
+  /** DeepSpeed's options, in elements, where it is DeepSpeed that shares. */
+  deepspeed?: {
+    reduce_bucket_size?: number;
+    stage3_prefetch_bucket_size?: number;
+    stage3_max_live_parameters?: number;
+    stage3_max_reuse_distance?: number;
+    stage3_param_persistence_threshold?: number;
+  };
   /** The card for a verdict: a name, a size (`24GiB`), a MIG slice. */
   gpu?: string;
   /** What other processes hold of it. */

@@ -58,41 +58,6 @@ impl Default for PytorchAllocatorConfig {
     }
 }
 
-/// The settings that are not PyTorch's own, as a string that [`PytorchAllocatorConfig::apply`] reads, but for those that have a switch of
-/// their own: `expandable_segments` and `max_split_size_mb`.
-impl fmt::Display for PytorchAllocatorConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let usual = PytorchAllocatorConfig::default();
-        let mut said = Vec::new();
-        for (key, bytes, usual) in [
-            ("max_non_split_rounding_mb", self.max_non_split_rounding, usual.max_non_split_rounding),
-            ("large_segment_size_mb", self.large_segment, usual.large_segment),
-        ] {
-            if bytes != usual {
-                said.push(format!("{key}:{}", bytes.0 / Bytes::MIB));
-            }
-        }
-        if self.garbage_collection_threshold > 0 {
-            let digits = format!("{:06}", self.garbage_collection_threshold);
-            said.push(format!("garbage_collection_threshold:0.{}", digits.trim_end_matches('0')));
-        }
-        match self.roundup_power2_divisions {
-            None => {}
-            Some([first, rest @ ..]) if rest.iter().all(|steps| *steps == first) => {
-                said.push(format!("roundup_power2_divisions:{first}"));
-            }
-            Some(divisions) => {
-                let pairs: Vec<String> = (0..)
-                    .zip(divisions)
-                    .map(|(power, steps)| format!("{}:{steps}", 1_u64 << power))
-                    .collect();
-                said.push(format!("roundup_power2_divisions:[{}]", pairs.join(",")));
-            }
-        }
-        f.write_str(&said.join(","))
-    }
-}
-
 /// What is wrong with a settings string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError(String);
@@ -140,6 +105,28 @@ impl PytorchAllocatorConfig {
             };
         }
         Ok(self)
+    }
+
+    /// The settings as [`PytorchAllocatorConfig::apply`] and PyTorch read them; none where they are PyTorch's own. Limits are set elsewhere.
+    pub fn text(&self) -> Option<String> {
+        let own = PytorchAllocatorConfig::default();
+        let mib = |bytes: Bytes| (bytes.0 / Bytes::MIB).to_string();
+        let share = |millionths: u32| format!("0.{millionths:06}").trim_end_matches('0').to_owned();
+        let other = |bytes: Bytes, usual: Bytes| (bytes != usual).then(|| mib(bytes));
+        let settings = [
+            ("expandable_segments", self.expandable_segments.then(|| "True".to_owned())),
+            ("max_split_size_mb", self.max_split_size.map(mib)),
+            ("max_non_split_rounding_mb", other(self.max_non_split_rounding, own.max_non_split_rounding)),
+            ("large_segment_size_mb", other(self.large_segment, own.large_segment)),
+            (
+                "garbage_collection_threshold",
+                Some(self.garbage_collection_threshold).filter(|n| *n > 0).map(share),
+            ),
+            ("roundup_power2_divisions", self.roundup_power2_divisions.as_ref().map(divisions)),
+        ];
+        let set: Vec<String> =
+            settings.into_iter().filter_map(|(key, value)| Some(format!("{key}:{}", value?))).collect();
+        (!set.is_empty()).then(|| set.join(","))
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
@@ -269,6 +256,16 @@ impl PytorchAllocatorConfig {
 }
 
 /// A decimal fraction between 0 and 1, in millionths.
+/// One number where it is the same for all, else one for each power of two.
+fn divisions(by_interval: &[u64; INTERVALS]) -> String {
+    if by_interval.iter().all(|n| *n == by_interval[0]) {
+        return by_interval[0].to_string();
+    }
+    let pairs: Vec<String> =
+        by_interval.iter().enumerate().map(|(i, n)| format!("{}:{n}", 1_u64 << i)).collect();
+    format!("[{}]", pairs.join(","))
+}
+
 fn fraction(key: &str, value: &str) -> Result<u32, ConfigError> {
     let digits = match value.split_once('.') {
         Some(("" | "0", digits)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => {
@@ -284,6 +281,27 @@ fn fraction(key: &str, value: &str) -> Result<u32, ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_are_written_as_they_are_read() {
+        let read = |text: &str| PytorchAllocatorConfig::default().apply(text).unwrap();
+        assert_eq!(PytorchAllocatorConfig::default().text(), None);
+        assert_eq!(
+            read("backend:native,pinned_num_register_threads:8,expandable_segments:False").text(),
+            None
+        );
+        let plain = "expandable_segments:True,max_split_size_mb:128,garbage_collection_threshold:0.8";
+        assert_eq!(read(plain).text().as_deref(), Some(plain));
+        for text in [
+            plain,
+            "max_non_split_rounding_mb:40,large_segment_size_mb:31,garbage_collection_threshold:0.000001",
+            "roundup_power2_divisions:4",
+            "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+        ] {
+            let settings = read(text);
+            assert_eq!(read(&settings.text().unwrap()), settings, "{text}");
+        }
+    }
 
     #[test]
     fn reads_the_environment_variable() {
@@ -307,23 +325,6 @@ mod tests {
             let error = PytorchAllocatorConfig::default().apply(bad).unwrap_err().to_string();
             assert!(error.contains(says), "{bad}: {error}");
         }
-    }
-
-    #[test]
-    fn what_is_written_is_read_again() {
-        for text in [
-            "",
-            "garbage_collection_threshold:0.6",
-            "max_non_split_rounding_mb:64,large_segment_size_mb:32,garbage_collection_threshold:0.000001",
-            "roundup_power2_divisions:8",
-            "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
-        ] {
-            let read = PytorchAllocatorConfig::default().apply(text).unwrap();
-            let again = PytorchAllocatorConfig::default().apply(&read.to_string()).unwrap();
-            assert_eq!(again, read, "{text}");
-        }
-        let own = PytorchAllocatorConfig::default().apply("expandable_segments:True,max_split_size_mb:64");
-        assert_eq!(own.unwrap().to_string(), "");
     }
 
     #[test]
