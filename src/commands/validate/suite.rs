@@ -254,11 +254,18 @@ mod tests {
             let old = models.join("measurements").join(file).with_extension("jsonl");
             let mut records = record::read(&std::fs::read_to_string(old).unwrap()).unwrap();
             records.iter_mut().for_each(|record| super::super::complete(&mut record.plan));
+            let mut answered = 0;
             for (words, typed) in runs(&std::fs::read_to_string(&path).unwrap(), &path, &[]).unwrap() {
                 let Record { framework, backend, device, .. } = records[0].clone();
                 let known = Record { framework, backend, device, ..asked(&typed).unwrap().record };
+                // An operator that reads more of its file than it did has another hash.
+                if records.iter().all(|record| record.model.structure != known.model.structure) {
+                    continue;
+                }
                 assert!(records.iter().any(|record| record.answers(&known, typed.steps)), "{words:?}");
+                answered += 1;
             }
+            assert!(answered > 1, "{suite}");
         }
     }
 
