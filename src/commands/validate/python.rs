@@ -5,6 +5,7 @@ use crate::args::{Backend, Runner, ValidateArgs};
 use crate::failure::Failure;
 use crate::{host, output};
 use memfit_engine::devices::{Card, find};
+use memfit_engine::{Framework, Plan};
 use memfit_graph::Bytes;
 use memfit_validate::driver::{Sampler, used};
 use memfit_validate::framework;
@@ -56,7 +57,8 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Record, Failure> {
     let (report, device) = execute(args, &program, &mut progress)?;
     output::progress("");
     let card = card(&report);
-    let estimate = asked.ready.model.estimate_on(&asked.ready.binding, &asked.plan, card.as_ref());
+    let plan = limited(&asked.plan, args.limit, card.as_ref());
+    let estimate = asked.ready.model.estimate_on(&asked.ready.binding, &plan, card.as_ref());
     let estimate = estimate.map_err(|problems| asked.ready.failure(problems))?;
     let on_device = (report.backend == "cuda").then_some(device).flatten();
     framework::fill(&mut asked.record, &report, &estimate, on_device);
@@ -66,6 +68,21 @@ pub(super) fn run(args: &ValidateArgs) -> Result<Record, Failure> {
         asked.record.notes.push(message);
     }
     Ok(asked.record)
+}
+
+/// The plan as the written program runs it inside of `--limit`: TensorFlow has a logical device of that size, PyTorch a share of the card.
+fn limited(plan: &Plan, limit: Option<Bytes>, card: Option<&Card>) -> Plan {
+    let mut plan = plan.clone();
+    let Some(limit) = limit else { return plan };
+    let own = &mut plan.allocator;
+    if plan.framework == Framework::Tensorflow {
+        own.memory_limit = Some(own.memory_limit.map_or(limit, |other| other.min(limit)));
+    } else if let Some(total) = card.map(|card| card.device.usable()).filter(|total| *total > limit) {
+        let thousandths = u128::from(limit.0) * 1000 / u128::from(total.0);
+        let thousandths = u32::try_from(thousandths).unwrap_or(1000);
+        own.memory_fraction = Some(own.memory_fraction.map_or(thousandths, |other| other.min(thousandths)));
+    }
+    plan
 }
 
 /// The card that the framework found.
@@ -168,12 +185,30 @@ pub(super) fn largest(args: &ValidateArgs) -> Result<Option<u64>, Failure> {
         return Ok(None);
     }
     let Ok(card) = host::card() else { return Ok(None) };
-    let mut asked = asked(args)?;
-    if args.limit.is_some() {
-        asked.plan.allocator.memory_limit = args.limit;
-    }
-    let ready = &asked.ready;
-    let cells = matrix(Subject::batch(&ready.model, &ready.binding), &[asked.plan], &[card], &mut |_, _| {});
+    let asked = asked(args)?;
+    let (ready, plan) = (&asked.ready, limited(&asked.plan, args.limit, Some(&card)));
+    let cells = matrix(Subject::batch(&ready.model, &ready.binding), &[plan], &[card], &mut |_, _| {});
     let cells = cells.map_err(|problems| ready.failure(problems))?;
     Ok(cells.first().map(|cell| cell.largest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_predicted_is_inside_of_the_limit_that_the_program_sets() {
+        let card = Card::find("a100-40gb").unwrap();
+        let limit = Some(Bytes(card.device.usable().0 / 4));
+        let of = |framework, card| {
+            let mut plan = Plan { framework, ..Plan::default() };
+            plan.allocator.memory_fraction = (framework == Framework::Pytorch).then_some(500);
+            limited(&plan, limit, card).allocator
+        };
+        assert_eq!(of(Framework::Pytorch, Some(&card)).memory_fraction, Some(250));
+        assert_eq!(of(Framework::Pytorch, None).memory_fraction, Some(500));
+        assert_eq!(of(Framework::Tensorflow, Some(&card)).memory_limit, limit);
+        let open = limited(&Plan::default(), None, Some(&card));
+        assert_eq!(open, Plan::default());
+    }
 }
