@@ -262,7 +262,7 @@ impl Model {
         let ties = parallel::ties(graph, structure);
         let applied = shared.apply(&mut step.timeline, &ties, &plan, of_layers);
         let (here, said) = applied.map_err(|problem| vec![problem])?;
-        sizes::adds_up(&step.timeline)?;
+        sizes::adds_up(&step.timeline, sizes::LARGEST_STEP)?;
         if let Some(here) = here {
             let all = step.stored.clone();
             step.stored.retain(|stored| here.get(stored.layer as usize).is_none_or(|here| *here));
@@ -310,7 +310,7 @@ fn run(graph: &Graph, structure: &Structure, inferred: &Inferred, plan: &Plan) -
         #[cfg(not(all(feature = "burn", feature = "tensorflow")))]
         _ => Err(vec![Problem::new("framework", "this build is without the framework's profile")]),
     }?;
-    sizes::adds_up(&step.timeline)?;
+    sizes::adds_up(&step.timeline, sizes::LARGEST_STEP)?;
     step.timeline.is_partial = !step.unknown.is_empty();
     Ok(step)
 }

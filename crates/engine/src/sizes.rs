@@ -10,6 +10,10 @@ pub(crate) const LARGEST_TENSOR: Bytes = Bytes(1 << 50);
 /// What all tensors of a graph may be together, and all that one step allocates (1 EiB): sixteen such steps can still be added up in 64 bits.
 pub(crate) const LARGEST_STEP: Bytes = Bytes(1 << 60);
 
+/// The same with all that a process holds beside it, any number of models that nobody let go of among them: an allocator may round it up
+/// to twice as much.
+pub(crate) const LARGEST_PROCESS: Bytes = Bytes(1 << 62);
+
 /// The dims of a graph's tensors.
 pub(crate) struct Sizes {
     /// One tensor's after the other's.
@@ -65,14 +69,15 @@ fn too_large(place: &str, message: String) -> Problem {
 
 /// A step whose allocations can be added up. What a framework makes beside the graph's own tensors, gradients, copies and scratch memory,
 /// is known when its step is written, so that all of it is looked at once then.
-pub(crate) fn adds_up(timeline: &Timeline) -> Result<(), Vec<Problem>> {
+pub(crate) fn adds_up(timeline: &Timeline, most: Bytes) -> Result<(), Vec<Problem>> {
     let all = timeline.storages.iter().fold(0_u64, |all, storage| all.saturating_add(storage.bytes.0));
-    if all <= LARGEST_STEP.0 {
+    if all <= most.0 {
         return Ok(());
     }
     let largest = timeline.storages.iter().max_by_key(|storage| storage.bytes);
     let label = largest.and_then(|storage| timeline.labels.get(storage.label as usize));
-    let message = format!("expected a step that allocates at most 1 EiB, found {}", Bytes(all));
+    let message =
+        format!("expected a step that allocates at most {} EiB, found {}", most.0 >> 60, Bytes(all));
     Err(vec![too_large(label.map_or("step", |label| &**label), message)])
 }
 
@@ -98,7 +103,8 @@ fn in_range(graph: &Graph, inferred: &Inferred) -> Result<Sizes, Vec<Problem>> {
             sizes.places.push(None);
             continue;
         };
-        let bytes = ty.dtype().unwrap_or(DType::Float32).size_of(elements);
+        // Elements of a dtype that nothing says have no size, but can be too many to count as well.
+        let bytes = ty.dtype().unwrap_or(DType::Float32).size_of(elements).max(Bytes(elements / 8));
         if bytes > LARGEST_TENSOR {
             let dims: Vec<String> = sizes.dims[start..].iter().map(u64::to_string).collect();
             let message = format!("expected at most 1 PiB, found a shape of {}", dims.join("x"));

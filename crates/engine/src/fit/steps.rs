@@ -8,6 +8,7 @@ use super::search::{Answer, Start};
 use super::shelf::Shelf;
 use super::{Axis, Subject};
 use crate::scenario::Ran;
+use crate::sizes::{LARGEST_STEP, LARGEST_TENSOR};
 use crate::{Framework, Plan, Timeline, placement, replay};
 use memfit_graph::{Bytes, Problem};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,9 +67,14 @@ impl Family {
             return Some(&self.timeline);
         }
         self.size = None;
+        let mut all = Bytes::ZERO;
         for (storage, (base, slope)) in self.timeline.storages.iter_mut().zip(&self.bytes) {
             let bytes = slope.checked_mul(n)?.checked_add(*base)?;
-            storage.bytes = Bytes(Some(bytes).filter(|b| *b <= 1 << 50)?);
+            storage.bytes = Some(Bytes(bytes)).filter(|bytes| *bytes <= LARGEST_TENSOR)?;
+            all += storage.bytes;
+        }
+        if all > LARGEST_STEP {
+            return None;
         }
         self.size = Some(n);
         Some(&self.timeline)
@@ -363,7 +369,7 @@ mod tests {
     use crate::timeline::Storage;
     use crate::{Category, Event, EventKind, Phase, StorageId};
 
-    fn timeline(bytes: [u64; 2]) -> Timeline {
+    fn timeline<const N: usize>(bytes: [u64; N]) -> Timeline {
         let storage =
             |bytes| Storage { bytes: Bytes(bytes), category: Category::Activation, layer: 0, label: 0 };
         let event =
@@ -382,6 +388,9 @@ mod tests {
         assert_eq!(family.at(1000).unwrap().storages, even(1000).storages);
         assert!(family.at(u64::MAX).is_none());
         assert!(Family::of(SAMPLES.map(|n| timeline([100, n * n]))).is_none());
+        // What a step may allocate ends before its largest tensor does.
+        let mut many = Family::of(SAMPLES.map(|n| timeline([n << 40; 2000]))).unwrap();
+        assert!(many.at(1 << 8).is_some() && many.at(1 << 10).is_none());
         // No size of the largest sample fits into 64 bits.
         let huge = [1 << 62, 3 << 62, u64::MAX];
         assert!(Family::of(huge.map(|bytes| timeline([100, bytes]))).is_none());

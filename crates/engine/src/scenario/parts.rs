@@ -6,7 +6,7 @@ use super::{
 use crate::devices::Card;
 use crate::model::block;
 use crate::timeline::{Event, Storage};
-use crate::{Category, EventKind, Fit, Mode, Phase, Plan, Timeline, placement};
+use crate::{Category, EventKind, Fit, Mode, Phase, Plan, Timeline, placement, sizes};
 use memfit_graph::{Bytes, Problem, order};
 
 /// A part of the process as a timeline, with all that is alive beside it.
@@ -69,11 +69,15 @@ impl Ran<'_> {
     /// How the process gets on inside of a card: its worst part, and how that does.
     pub(crate) fn worst_on(self, card: &Card) -> Result<(String, Fit), Vec<Problem>> {
         let plan = self.plan;
-        let placed =
-            self.parts().into_iter().map(|Part { name, timeline }| (name, placed(&timeline, plan, card)));
-        // Of parts that are equally bad the first, which is the step.
-        let worst =
-            placed.reduce(|worst, part| if part.1.badness() > worst.1.badness() { part } else { worst });
+        let mut worst: Option<(String, Fit)> = None;
+        for Part { name, timeline } in self.parts() {
+            sizes::adds_up(&timeline, sizes::LARGEST_PROCESS)?;
+            let fit = placed(&timeline, plan, card);
+            // Of parts that are equally bad the first, which is the step.
+            if worst.as_ref().is_none_or(|(_, worst)| fit.badness() > worst.badness()) {
+                worst = Some((name, fit));
+            }
+        }
         worst.ok_or_else(|| vec![Problem::new("step", "nothing is run")])
     }
 }
@@ -132,8 +136,8 @@ mod tests {
     use super::super::testing::dense;
     use super::*;
     use crate::advise::{Runs, Situation};
-    use crate::{Companion, Framework, Life, Verdict};
-    use memfit_graph::Binding;
+    use crate::{Companion, Framework, Life, Model, Verdict};
+    use memfit_graph::{Attributes, Binding, DType, Graph, Role, Shape, Type};
 
     #[test]
     fn any_number_of_tensors_is_a_bounded_list_of_as_many_bytes() {
@@ -144,6 +148,25 @@ mod tests {
             assert_eq!(all.iter().copied().sum::<Bytes>(), Bytes(5_632) * u64::from(times), "{times}");
         }
         assert!(repeated(&[], 9, 512).is_empty());
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_added_up_is_refused() {
+        let mut g = Graph::default();
+        let float = |dims: &[u64]| Type::tensor(DType::Float32, Shape::from(dims));
+        let x = g.add_tensor("x", float(&[8, 1 << 20]), Role::Input);
+        g.inputs = vec![x];
+        let w = g.add_tensor("w", float(&[1 << 20, 1 << 20]), Role::Initializer);
+        g.outputs = vec![g.push("MatMul", Attributes::default(), &[x, w], "y").unwrap()];
+        let (model, card) = (Model::new(g, "a", "onnx", 1), Card::find("rtx-3060").unwrap());
+        let (binding, plan) = (Binding::default(), Plan::default());
+        let mut estimate = model.estimate_on(&binding, &plan, Some(&card)).unwrap();
+        let mut with = |stale_models| {
+            let life = Life { stale_models, ..Life::default() };
+            model.add_process(&mut estimate, &binding, &life, &[], Some(&card))
+        };
+        assert!(with(16).is_ok());
+        assert!(with(u32::MAX).unwrap_err()[0].message.contains("at most 4 EiB"));
     }
 
     proptest::proptest! {
