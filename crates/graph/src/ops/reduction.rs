@@ -5,7 +5,7 @@ use super::reduce::ReduceKind;
 use super::sum::add;
 use crate::shape::normalize_axis;
 use crate::value::indices;
-use crate::{Attributes, Infer, Num, OpError, Shape, Value};
+use crate::{Attributes, Infer, Num, OpError, Shape, Value, elements};
 
 /// The axes of a reduction as the model gives them.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +85,7 @@ pub(super) fn reduced(input: &Shape, axes: &[usize], keep_dims: bool) -> Shape {
 pub(super) fn groups(value: &Value, axes: &[usize]) -> (Vec<u64>, Vec<Vec<Num>>) {
     let kept: Vec<u64> =
         (0..value.shape.len()).map(|k| if axes.contains(&k) { 1 } else { value.shape[k] }).collect();
-    let count = usize::try_from(kept.iter().product::<u64>()).unwrap_or(0);
+    let count = usize::try_from(elements(&kept)).unwrap_or(0);
     let mut groups = vec![Vec::new(); count];
     for (index, n) in indices(&value.shape).zip(&value.data) {
         let flat =
@@ -171,6 +171,13 @@ mod tests {
             a.0.insert("axes".into(), Attribute::Ints(axes.to_vec()));
         }
         a
+    }
+
+    #[test]
+    fn nothing_falls_into_groups_beside_axes_of_any_size() {
+        let empty =
+            Value { dtype: DType::Int64, shape: vec![1 << 40, 1 << 40, 1 << 40, 0], data: Vec::new() };
+        assert!(groups(&empty, &[0]).1.is_empty());
     }
 
     #[test]
