@@ -3,11 +3,11 @@
 use crate::args::{ModelArgs, SizeArgs};
 use crate::failure::Failure;
 use crate::spool::{self, Spooled};
-use memfit_engine::{self as engine, Compiled, Plan, Usual};
-use memfit_graph::{Binding, Graph, Problem};
+use memfit_engine::{self as engine, Plan, Usual};
+use memfit_graph::{Binding, Imported, Problem};
 use memfit_keras::Options;
 use std::fs::File;
-use std::io::{self, Cursor, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, Cursor, ErrorKind, Read, Seek};
 use std::path::Path;
 
 /// A model with the name it is called by.
@@ -16,22 +16,7 @@ pub(crate) struct Loaded {
     pub(crate) file: String,
     /// The file's name without its extension, or the graph's.
     pub(crate) name: String,
-    /// `onnx` or `keras`.
-    pub(crate) format: &'static str,
-    pub(crate) model: Model,
-}
-
-/// What any importer gives.
-pub(crate) struct Model {
-    pub(crate) graph: Graph,
-    pub(crate) producer: String,
-    /// Where the format has one.
-    pub(crate) opset: Option<i64>,
-    /// Nodes in the file, or layer calls.
-    pub(crate) operators: u64,
-    /// What the file says of how it is trained.
-    pub(crate) compiled: Compiled,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) model: Imported,
 }
 
 /// A model made ready, with its open sizes bound.
@@ -63,7 +48,8 @@ impl Ready {
 impl Loaded {
     /// Binds the sizes that were given and recomposes the graph.
     pub(crate) fn bind(self, sizes: &SizeArgs) -> Result<Ready, Failure> {
-        let Loaded { file, name, format, mut model } = self;
+        let Loaded { file, name, mut model } = self;
+        let format = model.format;
         model.warnings.extend(sizes.idle(format));
         let binding = sizes.binding(&model.graph).map_err(|problems| Failure::of_file(&file, problems))?;
         let made = engine::Model::new(model.graph, &name, format, model.operators);
@@ -72,7 +58,7 @@ impl Loaded {
 
     /// What applies where nobody says it.
     pub(crate) fn usual(&self) -> Usual {
-        Usual::of(self.format, &self.model.producer).trained(self.model.compiled)
+        Usual::of_file(&self.model)
     }
 }
 
@@ -101,9 +87,9 @@ pub(crate) fn load_with(path: &Path, sizes: &SizeArgs) -> Result<Loaded, Failure
         opened = in_directory(path, &file)?;
     }
     let read = import(opened, &options).map_err(failure)?;
-    let (format, model) = read.map_err(|problems| Failure::of_file(&file, problems))?;
+    let model = read.map_err(|problems| Failure::of_file(&file, problems))?;
     let name = path.file_stem().map_or_else(|| file.clone(), |s| s.to_string_lossy().into_owned());
-    Ok(Loaded { file, name, format, model })
+    Ok(Loaded { file, name, model })
 }
 
 /// The config in an unpacked Keras archive.
@@ -124,32 +110,32 @@ fn from_stdin(options: &Options) -> Result<Loaded, Failure> {
     let file = "standard input".to_owned();
     let read =
         standard_input(options).map_err(|error| Failure::new(&file, format!("cannot be read: {error}")))?;
-    let (format, model) = read.map_err(|problems| Failure::of_file(&file, problems))?;
+    let model = read.map_err(|problems| Failure::of_file(&file, problems))?;
     let name = if model.graph.name.is_empty() { "model".into() } else { model.graph.name.clone() };
-    Ok(Loaded { file, name, format, model })
+    Ok(Loaded { file, name, model })
 }
 
-type Imported = Result<(&'static str, Model), Vec<Problem>>;
+type Answer = Result<Imported, Vec<Problem>>;
 
 /// A file behind standard input (`memfit inspect - < model.onnx`) is read like one, its weights skipped.
 #[cfg(unix)]
-fn standard_input(options: &Options) -> io::Result<Imported> {
+fn standard_input(options: &Options) -> io::Result<Answer> {
     use std::os::fd::AsFd;
     import(File::from(io::stdin().as_fd().try_clone_to_owned()?), options)
 }
 
 #[cfg(not(unix))]
-fn standard_input(options: &Options) -> io::Result<Imported> {
+fn standard_input(options: &Options) -> io::Result<Answer> {
     import_stream(io::stdin().lock(), options)
 }
 
 /// Imports an open file. A pipe has no length to seek in.
-fn import(file: File, options: &Options) -> io::Result<Imported> {
+fn import(file: File, options: &Options) -> io::Result<Answer> {
     if file.metadata()?.is_file() { import_from(file, options) } else { import_stream(file, options) }
 }
 
 /// Imports what cannot be sought in. What does not begin as a model is refused before the rest, which may have no end, is read.
-fn import_stream(reader: impl Read, options: &Options) -> io::Result<Imported> {
+fn import_stream(reader: impl Read, options: &Options) -> io::Result<Answer> {
     let refusal = |head: &[u8]| if memfit_keras::is_keras(head) { None } else { memfit_onnx::refusal(head) };
     match spool::spool(reader, refusal)? {
         Spooled::File(file) => import_from(file, options),
@@ -159,38 +145,14 @@ fn import_stream(reader: impl Read, options: &Options) -> io::Result<Imported> {
 }
 
 /// Tells the format by how the stream begins.
-fn import_from(mut reader: impl Read + Seek, options: &Options) -> io::Result<Imported> {
-    let mut head = Vec::new();
-    reader.by_ref().take(1024).read_to_end(&mut head)?;
-    reader.seek(SeekFrom::Start(0))?;
+fn import_from(mut reader: impl Read + Seek, options: &Options) -> io::Result<Answer> {
+    let head = memfit_onnx::head(&mut reader)?;
     if head.is_empty() {
         let empty = Problem::new("file", "expected an ONNX or a Keras model, found an empty file");
         return Ok(Err(vec![empty.hint("download or save it again")]));
     }
     if memfit_keras::is_keras(&head) {
-        return Ok(memfit_keras::import_from(reader, options).map(|m| {
-            let operators = m.graph.nodes.len() as u64;
-            let compiled = m.compiled.as_ref().map(compiled).unwrap_or_default();
-            let (graph, producer, warnings) = (m.graph, m.producer, m.warnings);
-            let model = Model { graph, producer, opset: None, operators, compiled, warnings };
-            ("keras", model)
-        }));
+        return Ok(memfit_keras::import_from(reader, options).map(Imported::from));
     }
-    Ok(memfit_onnx::import_from(reader).map(|m| {
-        let (opset, operators) = (Some(m.opset), m.operators);
-        let (graph, producer, warnings) = (m.graph, m.producer, m.warnings);
-        ("onnx", Model { graph, producer, opset, operators, compiled: Compiled::default(), warnings })
-    }))
-}
-
-/// What a Keras file was compiled with.
-fn compiled(of: &memfit_keras::Compiled) -> Compiled {
-    Compiled {
-        optimizer: Compiled::optimizer(of.optimizer.as_deref()),
-        weight_decay: of.weight_decay,
-        clip_norm: of.global_clipnorm,
-        ema: of.ema,
-        accumulate: of.accumulate,
-        loss: Compiled::loss(of.loss.as_deref()),
-    }
+    Ok(memfit_onnx::import_from(reader).map(Imported::from))
 }

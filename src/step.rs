@@ -178,7 +178,7 @@ fn others(args: &EstimateArgs, plan: &Plan) -> Result<Vec<Other>, Failure> {
         let loaded = load::load_with(path, &args.model.sizes)?;
         let (own, _) = args.plan.plan(loaded.usual().with(plan.framework), Aside::default())?;
         let binding = args.model.sizes.known_to(&loaded.model.graph);
-        let model = Model::new(loaded.model.graph, &loaded.name, loaded.format, loaded.model.operators);
+        let model = Model::new(loaded.model.graph, &loaded.name, loaded.model.format, loaded.model.operators);
         let plan = Plan { mode, ..own };
         others.push(Other { file: loaded.file, name: loaded.name, model, binding, plan });
     }

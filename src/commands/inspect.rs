@@ -15,7 +15,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     let warnings: Vec<String> = loaded.model.warnings.iter().map(ToString::to_string).collect();
     let inspection = Inspection {
         name: &loaded.name,
-        format: loaded.format,
+        format: loaded.model.format,
         producer: &loaded.model.producer,
         opset: loaded.model.opset,
         operators: loaded.model.operators,

@@ -1,6 +1,7 @@
 //! What applies to a model where nobody says it.
 
 use crate::{Framework, Loss, Mode, Plan, optimizers};
+use memfit_graph::Imported;
 
 /// Whose rules apply to a file, and whether the program that wrote it would compile the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,18 +32,22 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The optimizer of this name, where there is such a one.
-    pub fn optimizer(name: Option<&str>) -> Option<&'static str> {
-        Some(optimizers::find(name?)?.name())
-    }
-
-    /// The loss that Keras calls so.
-    pub fn loss(name: Option<&str>) -> Option<Loss> {
-        match name? {
-            "categorical_crossentropy" | "sparse_categorical_crossentropy" => Some(Loss::CrossEntropy),
-            "binary_crossentropy" => Some(Loss::Bce),
-            "mse" | "mean_squared_error" => Some(Loss::Mse),
+    /// What a file says, as far as there are rules for it.
+    fn of(file: &memfit_graph::Compiled) -> Compiled {
+        let optimizer = file.optimizer.as_deref().and_then(optimizers::find);
+        let loss = match file.loss.as_deref() {
+            Some("categorical_crossentropy" | "sparse_categorical_crossentropy") => Some(Loss::CrossEntropy),
+            Some("binary_crossentropy") => Some(Loss::Bce),
+            Some("mse" | "mean_squared_error") => Some(Loss::Mse),
             _ => None,
+        };
+        Compiled {
+            optimizer: optimizer.map(|optimizer| optimizer.name()),
+            weight_decay: file.weight_decay,
+            clip_norm: file.global_clipnorm,
+            ema: file.ema,
+            accumulate: file.accumulate,
+            loss,
         }
     }
 }
@@ -56,6 +61,12 @@ impl Usual {
         let framework = if format == "keras" { Framework::Tensorflow } else { Framework::Pytorch };
         let is_old = ["keras 1", "keras 2"].iter().any(|old| producer.starts_with(old));
         Usual { framework, xla: !is_old, compiled: Compiled::default() }
+    }
+
+    /// What applies to a file.
+    pub fn of_file(imported: &Imported) -> Usual {
+        let compiled = imported.compiled.as_ref().map(Compiled::of).unwrap_or_default();
+        Usual::of(imported.format, &imported.producer).trained(compiled)
     }
 
     /// The same with what the file says of how its model is trained, which is Keras' own.
@@ -127,13 +138,14 @@ mod tests {
 
     #[test]
     fn a_file_says_what_it_was_compiled_with() {
-        let compiled = Compiled {
-            optimizer: Compiled::optimizer(Some("momentum")),
-            clip_norm: true,
-            loss: Compiled::loss(Some("mse")),
-            ..Compiled::default()
+        let file = |optimizer: &str, loss: &str| {
+            let (optimizer, loss) = (Some(optimizer.into()), Some(loss.into()));
+            let compiled =
+                memfit_graph::Compiled { optimizer, loss, global_clipnorm: true, ..Default::default() };
+            let producer = "keras 3.15.1".into();
+            Imported { format: "keras", producer, compiled: Some(compiled), ..Imported::default() }
         };
-        let usual = Usual::of("keras", "keras 3.15.1").trained(compiled);
+        let usual = Usual::of_file(&file("momentum", "mse"));
         assert_eq!(usual.optimizer(), "momentum");
         let plan = Plan { optimizer: "momentum".into(), loss: Loss::Mse, ..Plan::default() };
         let said = usual.kept_to(&plan, [true, true]);
@@ -145,6 +157,7 @@ mod tests {
         // What the user named himself is not the file's.
         assert!(usual.kept_to(&plan, [false, false]).is_empty());
         assert!(usual.kept_to(&Plan { mode: Mode::Infer, ..plan }, [true, true]).is_empty());
-        assert_eq!((Compiled::optimizer(Some("mine")), Compiled::loss(Some("mine"))), (None, None));
+        let own = Usual::of_file(&file("mine", "mine")).compiled;
+        assert_eq!((own.optimizer, own.loss, own.clip_norm), (None, None, true));
     }
 }

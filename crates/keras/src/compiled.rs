@@ -5,24 +5,8 @@
 //! from a machine without a GPU says false. HDF5 files have the same in an attribute of their own (keras/src/legacy/saving/saving_utils.py,
 //! `model_metadata`).
 
+use memfit_graph::Compiled;
 use serde_json::Value;
-
-/// The optimizer and the loss of `compile()`, as far as they are Keras' own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Compiled {
-    /// The optimizer by its class and what changes its slots: `adam`, `amsgrad`, `nesterov`, `rmsprop-centered`.
-    pub optimizer: Option<String>,
-    /// Whether weights decay.
-    pub weight_decay: bool,
-    /// Whether gradients are clipped by the norm of all of them together.
-    pub global_clipnorm: bool,
-    /// Whether an average of the weights is kept.
-    pub ema: bool,
-    /// Steps over which gradients are summed.
-    pub accumulate: u32,
-    /// The loss in small letters, where it is one for all outputs: `sparse_categorical_crossentropy`.
-    pub loss: Option<String>,
-}
 
 /// Reads what stands beside a model's config; nothing where it was not compiled.
 pub(crate) fn read(root: &Value) -> Option<Compiled> {

@@ -41,7 +41,6 @@ mod table;
 pub mod torch;
 
 pub use cell::Cell;
-pub use compiled::Compiled;
 pub use container::is_keras;
 pub use layer::{Call, Configured, Facts, Keras, Layer, LayerCall, Weight};
 pub use options::{Custom, Options};
@@ -52,7 +51,7 @@ pub use table::layer_table;
 
 pub(crate) use recorded::Recorded;
 
-use memfit_graph::{Graph, Problem, Shape, TensorId};
+use memfit_graph::{Compiled, Graph, Imported, Problem, Shape, TensorId};
 use std::io::{Cursor, Read, Seek};
 
 /// An imported model.
@@ -72,6 +71,14 @@ pub struct Model {
     pub compiled: Option<Compiled>,
     /// What is odd but does no harm.
     pub warnings: Vec<Problem>,
+}
+
+impl From<Model> for Imported {
+    fn from(model: Model) -> Imported {
+        let Model { graph, producer, compiled, warnings, .. } = model;
+        let operators = graph.nodes.len() as u64;
+        Imported { format: "keras", graph, producer, operators, compiled, warnings, ..Imported::default() }
+    }
 }
 
 /// What `model.summary()` shows of a layer.

@@ -24,8 +24,8 @@ mod tensor;
 mod types;
 mod wire;
 
-use memfit_graph::{Graph, Problem};
-use std::io::{Cursor, Read, Seek};
+use memfit_graph::{Graph, Imported, Problem};
+use std::io::{self, Cursor, Read, Seek};
 use std::ops::Range;
 
 /// An imported model.
@@ -45,6 +45,29 @@ pub struct Model {
     pub warnings: Vec<Problem>,
     /// The parts of the file that were read, ascending: with anything in the place of the rest it is the same model.
     pub structure: Vec<Range<u64>>,
+}
+
+impl From<Model> for Imported {
+    fn from(model: Model) -> Imported {
+        let Model { graph, producer, opset, operators, warnings, structure, .. } = model;
+        let opset = Some(opset);
+        Imported { format: "onnx", graph, producer, opset, operators, compiled: None, warnings, structure }
+    }
+}
+
+/// How many bytes tell what a file is.
+const HEAD: u64 = 1024;
+
+/// The first bytes of a file, which tell its format; it is read from its beginning afterwards.
+///
+/// # Errors
+/// Where the file cannot be read.
+pub fn head(reader: &mut (impl Read + Seek)) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    reader.rewind()?;
+    reader.by_ref().take(HEAD).read_to_end(&mut head)?;
+    reader.rewind()?;
+    Ok(head)
 }
 
 /// Why what begins like this is no model, told before the rest of a stream is read. A model begins with the key of one of `ModelProto`'s
@@ -80,7 +103,7 @@ pub fn import(bytes: &[u8]) -> Result<Model, Vec<Problem>> {
 /// All problems of the file.
 pub fn import_from<R: Read + Seek>(mut reader: R) -> Result<Model, Vec<Problem>> {
     let mut source = wire::Source::new(&mut reader).map_err(|fault| vec![fault.problem()])?;
-    let head = source.take(source.len().min(1024)).map_err(|fault| vec![fault.problem()])?;
+    let head = source.take(source.len().min(HEAD)).map_err(|fault| vec![fault.problem()])?;
     if let Some(problem) = sniffed(&head) {
         return Err(vec![problem]);
     }

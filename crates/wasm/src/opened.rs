@@ -6,8 +6,8 @@ use crate::request::Options;
 use crate::request::{self, Asked};
 use memfit_engine::advise::{Around, Code, advise};
 use memfit_engine::fit::{self, Subject};
-use memfit_engine::{Compiled, Estimate, Life, Model, Plan, Usual};
-use memfit_graph::{Problem, infer};
+use memfit_engine::{Estimate, Life, Model, Plan, Usual};
+use memfit_graph::{Imported, Problem, infer};
 #[cfg(feature = "keras")]
 use memfit_keras::Options;
 use memfit_report::{Inspection, inspect, json};
@@ -28,12 +28,12 @@ pub struct Opened {
     pub opset: Option<i64>,
     /// Nodes in the file, bodies included; layer calls of a Keras model.
     pub operators: u64,
-    /// What the file says of how it is trained.
-    pub compiled: Compiled,
     /// What is odd about the file.
     pub warnings: Vec<String>,
     /// The model itself.
     pub model: Model,
+    /// What applies where nobody says it.
+    usual: Usual,
     /// The parts of the file that say all this; none of a Keras file, whose config does.
     structure: Vec<Range<u64>>,
 }
@@ -68,41 +68,24 @@ impl Opened {
 
     fn import(
         reader: impl Read + Seek,
-        #[cfg_attr(not(feature = "keras"), allow(unused_variables))] start: &[u8],
+        start: &[u8],
         file: Option<&str>,
         options: &Options,
     ) -> Result<Opened, Vec<Problem>> {
         let stem = file.and_then(|f| Path::new(f).file_stem()).map(|s| s.to_string_lossy().into_owned());
-        #[cfg(feature = "keras")]
-        if memfit_keras::is_keras(start) {
-            let imported = memfit_keras::import_from(reader, options)?;
-            let name = stem.unwrap_or_else(|| imported.graph.name.clone());
-            let operators = imported.graph.nodes.len() as u64;
-            return Ok(Opened {
-                format: "keras",
-                producer: imported.producer,
-                opset: None,
-                operators,
-                compiled: imported.compiled.as_ref().map(compiled).unwrap_or_default(),
-                warnings: imported.warnings.iter().map(ToString::to_string).collect(),
-                model: Model::new(imported.graph, &name, "keras", operators),
-                structure: Vec::new(),
-                name,
-            });
-        }
-        #[cfg(not(feature = "keras"))]
-        let _ = options;
-        let imported = memfit_onnx::import_from(reader)?;
-        let name = stem.unwrap_or_else(|| imported.graph.name.clone());
+        let imported = imported(reader, start, options)?;
+        let usual = Usual::of_file(&imported);
+        let Imported { format, graph, producer, opset, operators, warnings, structure, .. } = imported;
+        let name = stem.unwrap_or_else(|| graph.name.clone());
         Ok(Opened {
-            format: "onnx",
-            producer: imported.producer,
-            opset: Some(imported.opset),
-            operators: imported.operators,
-            compiled: Compiled::default(),
-            warnings: imported.warnings.iter().map(ToString::to_string).collect(),
-            model: Model::new(imported.graph, &name, "onnx", imported.operators),
-            structure: imported.structure,
+            format,
+            producer,
+            opset,
+            operators,
+            usual,
+            warnings: warnings.iter().map(ToString::to_string).collect(),
+            model: Model::new(graph, &name, format, operators),
+            structure,
             name,
         })
     }
@@ -125,7 +108,7 @@ impl Opened {
 
     /// What applies where nobody says it.
     pub fn usual(&self) -> Usual {
-        Usual::of(self.format, &self.producer).trained(self.compiled)
+        self.usual
     }
 
     /// What the user should know of the file under these plans, and what is odd about it.
@@ -214,26 +197,24 @@ impl Opened {
     }
 }
 
-/// What a Keras file was compiled with.
+/// Imports the file that begins so.
 #[cfg(feature = "keras")]
-fn compiled(of: &memfit_keras::Compiled) -> Compiled {
-    Compiled {
-        optimizer: Compiled::optimizer(of.optimizer.as_deref()),
-        weight_decay: of.weight_decay,
-        clip_norm: of.global_clipnorm,
-        ema: of.ema,
-        accumulate: of.accumulate,
-        loss: Compiled::loss(of.loss.as_deref()),
+fn imported(reader: impl Read + Seek, start: &[u8], options: &Options) -> Result<Imported, Vec<Problem>> {
+    match memfit_keras::is_keras(start) {
+        true => memfit_keras::import_from(reader, options).map(Imported::from),
+        false => memfit_onnx::import_from(reader).map(Imported::from),
     }
+}
+
+/// The same where a build reads no Keras files.
+#[cfg(not(feature = "keras"))]
+fn imported(reader: impl Read + Seek, _: &[u8], _: &Options) -> Result<Imported, Vec<Problem>> {
+    memfit_onnx::import_from(reader).map(Imported::from)
 }
 
 /// The first bytes of a file, which tell its format.
 fn head(reader: &mut (impl Read + Seek)) -> Result<Vec<u8>, Vec<Problem>> {
-    let mut head = Vec::new();
-    reader.rewind().map_err(unreadable)?;
-    reader.by_ref().take(1024).read_to_end(&mut head).map_err(unreadable)?;
-    reader.rewind().map_err(unreadable)?;
-    Ok(head)
+    memfit_onnx::head(reader).map_err(unreadable)
 }
 
 fn unreadable(error: io::Error) -> Vec<Problem> {
