@@ -91,7 +91,7 @@ impl Card {
 
     /// How far segments may lie from a replay's.
     pub fn slack(&self, plan: &Plan) -> Slack {
-        let usual = Slack::of(plan.framework);
+        let usual = Slack::of(plan);
         self.measured(plan).map_or(usual, |profile| profile.slack(usual))
     }
 
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!([total.low, total.expected, total.high], mib(400, 418, 436));
         assert_eq!(card.slack(&Plan::default()).more, 20);
         let other = Plan { framework: Framework::Burn, ..Plan::default() };
-        assert_eq!(card.slack(&other), Slack::of(other.framework));
+        assert_eq!(card.slack(&other), Slack::of(&other));
         card.profile = None;
         assert_eq!(card.context(&Plan::default()), published);
     }

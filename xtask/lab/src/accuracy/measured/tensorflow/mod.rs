@@ -176,8 +176,7 @@ the graph and so needs less.
 - Twelve examples of SQuAD on a V100 of 32 GB are marked *not available*, which is read as out of memory; ten ran in the release before.
 - google-research/bert says that not one text of 384 words fits a Titan X, while two of 256 do, which are a third more words. The 16,384 \
 pairs of words more would have to take what 128 words take, sixteen numbers a pair in each head of each layer; three are kept (softmax, \
-dropout's mask and their product). So no rule can have both; the estimates of both zeros are 4 to 10 % below what there is, which the \
-range allows for.
+dropout's mask and their product). So no rule can have both; the estimates of both zeros are 4 and 10 % below what there is.
 
 ";
 
