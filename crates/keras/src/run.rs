@@ -174,7 +174,7 @@ impl<'r, 'a> Run<'r, 'a> {
             return self.bias_add(y, bias);
         }
         let mut shape = vec![1; self.shape(y).len()];
-        let channels = self.shape(bias).iter().product();
+        let channels = elements(self.shape(bias));
         shape.get_mut(channel_axis).into_iter().for_each(|d| *d = channels);
         let bias = self.view("Reshape", bias, &shape);
         if channels == 1 {

@@ -83,7 +83,7 @@ fn use_up(graph: Graph, format: &str, batch: Option<u64>, (plan, searches): &(Pl
     true
 }
 
-/// Imported models and small ones of every layer.
+/// Models of this repository whose steps are short.
 static GRAPHS: LazyLock<Vec<Graph>> = LazyLock::new(|| {
     let names = [
         "autoencoder.ts_train",
@@ -129,39 +129,57 @@ fn numbers(value: &Value, at: &str, paths: &mut Vec<String>) {
     }
 }
 
+/// A layer as a file has it.
+fn layer(class: &str, config: Value) -> Value {
+    let mut config = config;
+    config["name"] = class.to_ascii_lowercase().into();
+    json!({"module": "keras.layers", "class_name": class, "config": config})
+}
+
+/// A model of these layers on an input of these sizes behind the batch.
+fn sequential(sizes: &[u64], layers: &[Value]) -> Value {
+    let shape: Vec<Value> = std::iter::once(Value::Null).chain(sizes.iter().map(|n| json!(n))).collect();
+    let layers = [&[layer("InputLayer", json!({"batch_shape": shape}))], layers].concat();
+    json!({"module": "keras", "class_name": "Sequential", "config": {"name": "s", "layers": layers}})
+}
+
+fn keras(config: &Value) -> Model {
+    let text = config.to_string();
+    let imported = memfit_keras::import(text.as_bytes(), &memfit_keras::Options::default()).unwrap();
+    Model::new(imported.graph, "m", "keras", 1)
+}
+
+#[test]
+fn what_a_model_inside_of_a_layer_makes_counts() {
+    // Outside of the wrapper nothing is large.
+    let repeat = layer("RepeatVector", json!({"n": 1_u64 << 40}));
+    let dense = layer("TimeDistributed", json!({"layer": layer("Dense", json!({"units": 4}))}));
+    let inner = sequential(&[4], &[repeat, dense, layer("GlobalAveragePooling1D", json!({}))]);
+    let model = keras(&sequential(&[1, 4], &[layer("TimeDistributed", json!({"layer": inner}))]));
+    let binding = Binding { batch: Some(1 << 40), ..Binding::default() };
+    for framework in [Framework::Pytorch, Framework::Tensorflow] {
+        for xla in [false, true] {
+            let problems = model.estimate(&binding, &Plan { framework, xla, ..Plan::default() }).unwrap_err();
+            assert!(problems[0].message.contains("at most 1 EiB"), "{framework:?}: {}", problems[0]);
+        }
+    }
+}
+
 #[test]
 fn steps_of_steps_are_written_out_as_long_as_all_of_them_are_few() {
     // Each level is a layer around a layer, or around a model of one layer.
-    let model = |steps: &[u64], in_models: bool| {
-        let shape = |of: &[u64]| {
-            [&[Value::Null][..], &of.iter().map(|n| json!(n)).collect::<Vec<_>>(), &[json!(4)]].concat()
-        };
-        let sequential = |of: &[u64], layer: Value| {
-            let input =
-                json!({"class_name": "InputLayer", "config": {"name": "x", "batch_shape": shape(of)}});
-            json!({"module": "keras", "class_name": "Sequential", "config": {"name": "s", "layers": [input, layer]}})
-        };
-        let mut layer =
-            json!({"module": "keras.layers", "class_name": "Dense", "config": {"name": "d", "units": 4}});
+    let storages = |steps: &[u64], in_models: bool, framework| {
+        let mut within = layer("Dense", json!({"units": 4}));
         for level in (0..steps.len()).rev() {
             if in_models {
-                layer = sequential(&steps[level + 1..], layer);
+                within = sequential(&[&steps[level + 1..], &[4]].concat(), &[within]);
             }
-            layer = json!({"module": "keras.layers", "class_name": "TimeDistributed", "config": {"name": "t", "layer": layer}});
+            within = layer("TimeDistributed", json!({"layer": within}));
         }
-        memfit_keras::import(
-            sequential(steps, layer).to_string().as_bytes(),
-            &memfit_keras::Options::default(),
-        )
-        .unwrap()
-        .graph
-    };
-    let storages = |steps: &[u64], in_models: bool, framework| {
-        let model = Model::new(model(steps, in_models), "m", "keras", 1);
+        let model = keras(&sequential(&[steps, &[4]].concat(), &[within]));
         let binding = Binding { batch: Some(2), ..Binding::default() };
         let plan = Plan { framework, mode: Mode::Infer, ..Plan::default() };
-        let estimate = model.estimate(&binding, &plan).unwrap();
-        estimate.timeline.storages.len()
+        model.estimate(&binding, &plan).unwrap().timeline.storages.len()
     };
     for framework in [Framework::Pytorch, Framework::Tensorflow] {
         for in_models in [false, true] {

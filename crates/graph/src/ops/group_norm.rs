@@ -10,7 +10,7 @@ use super::calls::{Traced, positive};
 use crate::kernels::TfLowering;
 use crate::{
     Attributes, Autocast, Call, DType, Grad, Infer, Lowering, Op, OpError, OpSpec, Operand, OutDtype, Place,
-    Saved,
+    Saved, elements,
 };
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ impl Op for GroupNormalization {
         let at = if self.channels_last { shape.len().saturating_sub(1) } else { 1 };
         per_channel.get_mut(at).into_iter().for_each(|d| *d = channels);
         for (i, name) in [(1, "Mul"), (2, "AddV2")] {
-            if l.has(i) && l.in_shape(i).iter().product::<u64>() == channels {
+            if l.has(i) && elements(l.in_shape(i)) == channels {
                 let weight = l.input_f32(i);
                 let weight = l.view("Reshape", weight, &per_channel);
                 y = l.binary(name, y, weight);

@@ -266,14 +266,14 @@ impl Layer for AdaptivePooling {
         }
         for i in 1..=self.axes {
             let size = out[i + usize::from(first)];
-            let places = |window: u64| (shape[i] + 1).saturating_sub(window);
+            let places = |window: u64| shape[i].saturating_add(1).saturating_sub(window);
             let small = shape[i].div_ceil(size.max(1));
             let places = [places(small), places(small + 1)];
             let pools = places.map(|places| {
                 shape[i] = places;
                 run.pool(self.pool.kernel(self.axes), x, &shape)
             });
-            shape[i] = places.iter().sum();
+            shape[i] = places[0].saturating_add(places[1]);
             let both = run.concat(&pools, &shape);
             shape[i] = size;
             x = run.gathered(both, &shape);

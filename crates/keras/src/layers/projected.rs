@@ -9,9 +9,9 @@
 use super::softmax;
 use crate::run::Run;
 use crate::torch::{Torch, broadcast};
-use memfit_graph::DType;
 use memfit_graph::kernels::Wire;
 use memfit_graph::ops::{Sdpa, Traced};
+use memfit_graph::{DType, elements};
 
 /// `_compute_attention_mask`: which query sees which key, `[batch, 1, rows, columns]`, of all masks that there are. A causal mask alone is the
 /// fused kernel's own matter.
@@ -218,7 +218,9 @@ impl Projected {
         let parts = |run: &Run<'_, '_>, x: Wire| {
             let shape = run.shape(x);
             let apart = |i: &usize| !attended.contains(i);
-            let batch: u64 = (0..rank - 1).filter(apart).filter_map(|i| shape.get(i)).product();
+            let others: Vec<u64> =
+                (0..rank - 1).filter(apart).filter_map(|i| shape.get(i).copied()).collect();
+            let batch = elements(&others);
             let size = shape.last().copied().unwrap_or(1);
             let outer = batch.saturating_mul(self.heads[0]).saturating_mul(size);
             (batch, run.made(x).elements().checked_div(outer).unwrap_or(0), size)

@@ -3,7 +3,7 @@
 use super::Torch;
 use crate::spatial::{DataFormat, Padding, PerAxis, Window};
 use memfit_graph::ops::Traced;
-use memfit_graph::{Autocast, Call, DType, Grad, OutDtype, Place, Saved};
+use memfit_graph::{Autocast, Call, DType, Grad, OutDtype, Place, Saved, elements};
 
 /// A shape with its channels where PyTorch has them.
 fn shape_channels_first(shape: &[u64], format: DataFormat) -> Vec<u64> {
@@ -151,7 +151,7 @@ impl Torch<'_, '_> {
     pub fn add_bias(&mut self, y: &Traced, k: usize, format: DataFormat) -> Traced {
         let bias = self.weight(k);
         let mut shape = vec![1; y.rank()];
-        let channels = bias.shape.iter().product();
+        let channels = elements(&bias.shape);
         shape.get_mut(format.channel_axis(y.rank())).into_iter().for_each(|d| *d = channels);
         let bias = bias.reshape(self.l, &shape);
         self.add(y, &bias)

@@ -66,7 +66,7 @@ pub fn predict(program: &Program, backend: Backend) -> Prediction {
         let Some(event) = timeline.events.get(i) else { break };
         match event.kind {
             EventKind::Allocate => live += size(event.storage),
-            EventKind::Free => live -= size(event.storage),
+            EventKind::Free => live = live.saturating_sub(size(event.storage)),
         }
         p.peak = p.peak.max(live);
     }

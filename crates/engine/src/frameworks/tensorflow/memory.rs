@@ -229,7 +229,8 @@ impl Memory {
         debug_assert!(*references > 0, "released once too often");
         *references = references.saturating_sub(1);
         if *references == 0 {
-            self.live -= self.bytes[id.0 as usize];
+            // What cannot be added up is refused when the step is written.
+            self.live = self.live.saturating_sub(self.bytes[id.0 as usize]);
             self.event(EventKind::Free, id);
         }
     }
