@@ -28,9 +28,8 @@ from small_nets import SMALL
 BATCH = 2
 FILES = ["convnext.dyn_eval", "gru.ts_train", "lenet.ts_train", "lstm.ts_train", "mixer.dyn_eval",
          "unet.dyn_eval", "vit.dyn_eval"]
-# Small enough for an unoptimised test.
-TRAINED = ["autoencoder", "dcgan_generator", "gpt", "gru", "lenet", "llama", "lstm", "mixer", "transformer_encoder",
-           "two_tower", "vit"]
+# Small enough for an unoptimised test: wide convolutions are left to the small networks.
+TRAINED = ["gpt", "gru", "lenet", "llama", "lstm", "mixer", "transformer_encoder", "two_tower", "vit"]
 
 
 def formula(name, shape, weight):
