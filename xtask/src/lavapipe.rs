@@ -3,8 +3,7 @@
 use crate::checks::DEVICES;
 use crate::command::{apt, cargo, output, program, root, shown, succeeds};
 use anyhow::Result;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 /// Where a distribution tells the loader of it.
 const DRIVERS: &str = "/usr/share/vulkan/icd.d";
@@ -37,7 +36,8 @@ pub(crate) fn passes() -> Result<Option<bool>> {
         let mut run = cargo();
         run.args(["test", "--quiet"]).args(DEVICES).args(["--test", test, only]);
         println!("{}", shown(&run));
-        passes &= succeeds(on(&driver, &mut run))?;
+        // Many kernels that run once: to optimise them takes longer.
+        passes &= succeeds(run.env("VK_ICD_FILENAMES", &driver).env("GALLIVM_PERF", "nopt"))?;
     }
     let converts = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains(" f16c"));
     let suites = if converts { &SUITES[..] } else { &SUITES[..2] };
@@ -48,16 +48,12 @@ pub(crate) fn passes() -> Result<Option<bool>> {
         run.args(["validate", "--suite"])
             .arg(root().join(suite))
             .args(["--backend", "wgpu", "--record"])
-            .arg(records);
+            .arg(records)
+            .env("VK_ICD_FILENAMES", &driver);
         println!("{}", shown(&run));
-        passes &= succeeds(on(&driver, &mut run))?;
+        passes &= succeeds(&mut run)?;
     }
     Ok(Some(passes))
-}
-
-/// There, with kernels compiled as they are: most run once, and to optimise them takes longer.
-fn on<'c>(driver: &Path, command: &'c mut Command) -> &'c mut Command {
-    command.env("VK_ICD_FILENAMES", driver).env("GALLIVM_PERF", "nopt")
 }
 
 fn driver() -> Option<PathBuf> {
