@@ -10,7 +10,7 @@ const DRIVERS: &str = "/usr/share/vulkan/icd.d";
 
 /// The lists of runs, and the files of their records. Mesa computes float16 since version 22.3, where the processor converts it (F16C).
 const SUITES: [(&str, &str); 3] = [
-    ("models/suite.toml", "lavapipe"),
+    ("models/suite_small.toml", "lavapipe"),
     ("models/balanced.toml", "lavapipe_balanced"),
     ("models/suite_half.toml", "lavapipe_half"),
 ];
