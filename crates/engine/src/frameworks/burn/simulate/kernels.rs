@@ -158,6 +158,12 @@ impl Device {
         y
     }
 
+    /// Into zeros of this shape: the gradient of what picked elements.
+    pub(super) fn put_back(&self, grad: Tensor, shape: &[usize]) -> Tensor {
+        let zeros = self.zeros(grad.kind, shape);
+        self.assign(zeros, grad)
+    }
+
     /// Sums the axes that were broadcast.
     pub(super) fn unbroadcast(&self, grad: Tensor, shape: &[usize]) -> Tensor {
         let mut grad = grad;

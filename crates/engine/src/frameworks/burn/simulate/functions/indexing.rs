@@ -20,8 +20,7 @@ pub(super) fn call(
             let y = device.make(out.kind, &out.shape, "gather");
             drop(x.tensor);
             tape.unary(x.node, y, move |d, grad| {
-                let zeros = d.zeros(grad.kind, &from);
-                let y = d.assign(zeros, grad);
+                let y = d.put_back(grad, &from);
                 drop(by);
                 y
             })
@@ -59,8 +58,7 @@ pub(super) fn call(
             tape.unary(weight.node, y, move |d, grad| {
                 let rows = grad.elements() / kept.shape[1].max(1);
                 let grad = d.reshape(grad, &[rows, kept.shape[1]]);
-                let zeros = d.zeros(grad.kind, &kept.shape);
-                let y = d.assign(zeros, grad);
+                let y = d.put_back(grad, &kept.shape);
                 drop((by, kept));
                 y
             })

@@ -47,8 +47,7 @@ pub(super) fn call(
             let y = device.make(out.kind, &out.shape, "reduction");
             drop(x.tensor);
             tape.unary(x.node, y, move |d, grad| {
-                let zeros = d.zeros(grad.kind, &full);
-                let y = d.assign(zeros, grad);
+                let y = d.put_back(grad, &full);
                 drop(indices);
                 y
             })

@@ -44,10 +44,7 @@ pub(super) fn call(
             let x = inputs.take()?;
             let from = x.tensor.shape.clone();
             let y = device.slice(x.tensor, ranges);
-            tape.unary(x.node, y, move |d, grad| {
-                let zeros = d.zeros(grad.kind, &from);
-                d.assign(zeros, grad)
-            })
+            tape.unary(x.node, y, move |d, grad| d.put_back(grad, &from))
         }
         Prim::Cat(axis) => {
             let parts: Vec<Tracked> = inputs.0.by_ref().collect();
