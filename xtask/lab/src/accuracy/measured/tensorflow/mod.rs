@@ -178,6 +178,9 @@ the graph and so needs less.
 pairs of words more would have to take what 128 words take, sixteen numbers a pair in each head of each layer; three are kept (softmax, \
 dropout's mask and their product). So no rule can have both; the estimates of both zeros are 4 and 10 % below what there is.
 
+Two of these cells are doubtful. A batch that is said to fit has to be safe against them too, so the upper end of an estimate under TensorFlow's \
+executor is the least at which no cell that ran out of memory is said to fit: 17 % more segments than expected (`crates/engine/src/range.rs`).
+
 ";
 
 /// The section of the page, where the figures lie beside the repository.
