@@ -4,7 +4,7 @@ use super::{stack, typed};
 use crate::failure::Failure;
 use crate::{host, text};
 use clap::Args;
-use memfit_engine::devices::{Card, catalogue};
+use memfit_engine::devices::{Card, Generation, catalogue};
 use memfit_engine::{Aside, Framework, Plan};
 use memfit_graph::Bytes;
 use memfit_validate::calibrate::DeviceProfile;
@@ -39,18 +39,45 @@ pub(crate) struct OthersArgs {
 impl OthersArgs {
     /// The cards that were named, else the one that the profile was made on, each with what else is there.
     fn on(&self, mut cards: Vec<Card>) -> Result<Vec<Card>, Failure> {
-        let profile = self.profile()?;
-        if let (true, Some(profile)) = (cards.is_empty(), &profile) {
-            cards.push(self.profiled(profile)?);
+        if let Some(profile) = self.profile()? {
+            self.measure(&mut cards, &profile)?;
         }
-        let profile = profile.map(|profile| profile.engine()).transpose();
-        let profile = profile.map_err(|message| self.wrong(message))?;
         for card in &mut cards {
             card.other_processes = self.other_processes.unwrap_or(card.other_processes);
             card.display |= self.display;
-            card.profile.clone_from(&profile);
         }
         Ok(cards)
+    }
+
+    /// Gives the profile to the card that it was made on, and to one of which no more than the size is said.
+    fn measure(&self, cards: &mut Vec<Card>, profile: &DeviceProfile) -> Result<(), Failure> {
+        let own = match self.profiled(profile) {
+            Ok(card) => {
+                let id = card.device.id.clone();
+                if cards.is_empty() {
+                    cards.push(card);
+                }
+                id
+            }
+            Err(failure) if cards.is_empty() => return Err(failure),
+            Err(_) => String::new(),
+        };
+        let whole = |card: &Card| card.device.id.split(':').next().unwrap_or_default().to_owned();
+        let measured = profile.engine().map_err(|message| self.wrong(message))?;
+        let mut taken = false;
+        for card in cards
+            .iter_mut()
+            .filter(|card| card.device.generation == Generation::Unknown || whole(card) == own)
+        {
+            card.profile = Some(measured);
+            taken = true;
+        }
+        if taken {
+            return Ok(());
+        }
+        let failure =
+            self.wrong(format!("it was made on `{}`, which is none of these cards", profile.device));
+        Err(failure.hint("leave it out, or name its card with --gpu"))
     }
 
     /// The card that the profile was made on.

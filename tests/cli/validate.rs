@@ -310,6 +310,19 @@ fn records_of_a_card_are_its_profile() {
     assert!(context >= (700 << 20) - 23_068_672, "{context}");
     let fit = memfit(&["fit", &lenet, "--device-profile", &profile]);
     assert!(fit.code == 0 && fit.out.contains("a100-40gb"), "{}{}", fit.out, fit.err);
+    // It says nothing of other cards.
+    let two = memfit(&["fit", &lenet, "--gpu", "t4,a100-40gb", "--device-profile", &profile]);
+    let t4 = |text: &str| text.lines().find(|line| line.starts_with("t4")).map(str::to_owned);
+    let alone = memfit(&["fit", &lenet, "--gpu", "t4,a100-40gb"]);
+    assert!(
+        two.code == 0 && t4(&two.out).is_some() && t4(&two.out) == t4(&alone.out),
+        "{}{}",
+        two.out,
+        two.err
+    );
+    assert_ne!(two.out, alone.out);
+    let other = memfit(&["estimate", &lenet, "-b", "8", "--gpu", "t4", "--device-profile", &profile]);
+    assert!(other.code == 2 && other.err.contains("none of these cards"), "{}", other.err);
     let wrong = memfit(&["estimate", &lenet, "-b", "8", "--device-profile", &record]);
     assert!(wrong.code == 2 && wrong.err.contains("memfit calibrate writes one"), "{}", wrong.err);
     let none = memfit(&["calibrate", &file("validate_empty.jsonl", b"")]);

@@ -11,7 +11,7 @@ mod view;
 use crate::client::Client;
 use crate::parts::matrix::Rows;
 use crate::parts::told::Told;
-use crate::protocol::{Advice, Answer, Ask, Details, Facts, Format, Head, Problem};
+use crate::protocol::{Advice, Answer, Ask, Details, Facts, Format, Head, Problem, Sizes};
 use crate::state::{Source, State, split};
 use browser::Timer;
 use recent::Recent;
@@ -116,7 +116,7 @@ pub(crate) struct Page {
     details: Option<Rc<Details>>,
     curve: Rc<Vec<(u64, u64)>>,
     /// The largest batch, with the plan that it is for, and the question that was asked for it.
-    largest: Option<(String, Option<u64>)>,
+    largest: Option<(String, Option<Sizes>)>,
     largest_asked: (u64, String),
     /// Whether the matrix is wanted, and its rows with the plan that they are for.
     matrix_wanted: bool,

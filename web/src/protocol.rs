@@ -97,11 +97,11 @@ pub(crate) enum Said {
     Opened(Facts),
     Estimated(Box<Head>),
     Detailed(Details),
-    /// Not even one sample fits where it is nought; none where the model has no batch.
-    Largest(Option<u64>),
+    /// None where the model has no batch.
+    Largest(Option<Sizes>),
     Row {
         precision: String,
-        sizes: Vec<u64>,
+        sizes: Vec<Sizes>,
     },
     Curve(Vec<(u64, u64)>),
     Advised(Advice),
@@ -114,6 +114,22 @@ pub(crate) enum Said {
     },
     /// Why a question has no answer; the number is its kind.
     Failed(u8, Vec<Problem>),
+}
+
+/// The largest batch on a card; nought where not even one sample fits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sizes {
+    /// If all goes as expected.
+    pub(crate) largest: u64,
+    /// At the high end of the range too.
+    pub(crate) safe: u64,
+}
+
+impl Sizes {
+    /// The one to take: the safe one, where there is one.
+    pub(crate) fn advised(self) -> u64 {
+        if self.safe > 0 { self.safe } else { self.largest }
+    }
 }
 
 /// A problem as the core words it.

@@ -2,7 +2,7 @@
 
 mod shown;
 
-use crate::protocol::{Advice, Answer, Ask, Format, Problem, Question, Said};
+use crate::protocol::{Advice, Answer, Ask, Format, Problem, Question, Said, Sizes};
 use memfit_engine::devices::Card;
 use memfit_engine::fit::{self, Axis, Cell, Subject};
 use memfit_engine::{Estimate, Life, Plan};
@@ -174,20 +174,20 @@ impl Desk {
     }
 
     /// None where the model has no batch.
-    fn largest(&self, plan: &str) -> Result<Option<u64>, Vec<Problem>> {
+    fn largest(&self, plan: &str) -> Result<Option<Sizes>, Vec<Problem>> {
         let asked = self.asked(plan)?;
         let cards: Vec<Card> = asked.card.clone().into_iter().collect();
-        Ok(self.cells(&asked, asked.plan.clone(), &cards)?.and_then(|cells| cells.first().map(|c| c.largest)))
+        Ok(self.cells(&asked, asked.plan.clone(), &cards)?.and_then(|cells| cells.first().map(sizes)))
     }
 
     /// A row of the matrix: one precision on all cards.
-    fn row(&self, plan: &str, precision: &str, gpus: &[String]) -> Result<Vec<u64>, Vec<Problem>> {
+    fn row(&self, plan: &str, precision: &str, gpus: &[String]) -> Result<Vec<Sizes>, Vec<Problem>> {
         let asked = self.asked(plan)?;
         let words = format!(r#"{{"precision": "{precision}"}}"#);
         let precision = read_request(&words).map_err(plain)?.plan.precision;
         let cards: Vec<Card> = gpus.iter().filter_map(|gpu| Card::find(gpu).ok()).collect();
         let cells = self.cells(&asked, Plan { precision, ..asked.plan.clone() }, &cards)?;
-        Ok(cells.unwrap_or_default().iter().map(|c| c.largest).collect())
+        Ok(cells.unwrap_or_default().iter().map(sizes).collect())
     }
 
     fn cells(&self, asked: &Asked, plan: Plan, cards: &[Card]) -> Result<Option<Vec<Cell>>, Vec<Problem>> {
@@ -209,6 +209,10 @@ impl Desk {
         };
         batches.iter().map(point).collect()
     }
+}
+
+fn sizes(cell: &Cell) -> Sizes {
+    Sizes { largest: cell.largest, safe: cell.safe }
 }
 
 /// The same question with another batch.

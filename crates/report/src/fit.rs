@@ -67,6 +67,7 @@ struct Smallest<'a> {
     precision: &'static str,
     optimizer: &'a str,
     gpu: &'a str,
+    safe: bool,
 }
 
 /// The matrix as JSON.
@@ -90,6 +91,7 @@ pub fn json(m: &Matrix<'_>) -> String {
         precision: cell.precision.name(),
         optimizer: &cell.optimizer,
         gpu: &cell.gpu,
+        safe: cell.takes_safely,
     });
     to_text(&Document {
         model: m.model,
@@ -198,9 +200,10 @@ fn notes(out: &mut String, m: &Matrix<'_>, width: usize) {
         for cell in best {
             let plan = format!("{}, {}", cell.precision.name(), cell.optimizer);
             let (what, gpu) = (format!("smallest card for {size} ({plan}):"), printable(&cell.gpu));
-            let line = format!("{what} {gpu}, {}", cell.capacity);
-            let gap = if line.width() <= width { " " } else { "\n  " };
-            out.push_str(&format!("{what}{gap}{GOOD}{gpu}{GOOD:#}, {}\n", cell.capacity));
+            let sure = if cell.takes_safely { "" } else { ", if all goes as expected" };
+            let rest = format!(", {}{sure}", cell.capacity);
+            let gap = if format!("{what} {gpu}{rest}").width() <= width { " " } else { "\n  " };
+            out.push_str(&format!("{what}{gap}{GOOD}{gpu}{GOOD:#}{rest}\n"));
         }
     }
     for warning in m.warnings {
@@ -229,6 +232,7 @@ mod tests {
             largest,
             safe: largest * 9 / 10,
             takes: largest >= 50,
+            takes_safely: largest >= 60,
             device: Bytes(gib << 30).saturating_sub(Bytes::mib(300)),
             usable: Bytes(gib << 30).saturating_sub(Bytes::mib(2_000)),
             capacity: Bytes(gib << 30),
@@ -272,6 +276,21 @@ mod tests {
         assert_eq!(json["smallest"][0]["gpu"], "a100-80gb");
         assert!(plain(&text(&m, 60)).lines().all(|line| line.width() <= 60), "{}", text(&m, 60));
         assert!(m.any() && !Matrix { cells: &cells[..1], ..m }.any());
+    }
+
+    #[test]
+    fn the_smallest_card_is_one_that_takes_the_batch_safely_where_one_does() {
+        let cells = [
+            cell("rtx-3060", 12, Precision::Fp32, 55),
+            cell("rtx-3070", 8, Precision::Fp32, 30),
+            cell("a100-80gb", 80, Precision::Fp32, 640),
+        ];
+        let m = Matrix { model: "resnet50", axis: "batch", batch: Some(50), cells: &cells, warnings: &[] };
+        assert!(plain(&text(&m, 100)).contains(": a100-80gb, 80.00 GiB\n"));
+        let m = Matrix { cells: &cells[..2], ..m };
+        let tight = plain(&text(&m, 100));
+        assert!(tight.contains(": rtx-3060, 12.00 GiB, if all goes as expected\n"), "{tight}");
+        assert!(json(&m).contains("\"safe\": false"));
     }
 
     #[test]

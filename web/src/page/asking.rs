@@ -146,7 +146,10 @@ impl Page {
     }
 
     pub(super) fn ask_curve(&self) {
-        let batches = crate::draw::curve::batches(self.state.batch, self.largest().flatten());
+        let batches = crate::draw::curve::batches(
+            self.state.batch,
+            self.largest().flatten().map(|sizes| sizes.largest),
+        );
         self.ask(Ask::Curve { plan: self.state.plan(), batches });
     }
 

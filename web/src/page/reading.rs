@@ -2,7 +2,7 @@
 
 use super::{Applied, Page, Pinned};
 use crate::parts::matrix::Rows;
-use crate::protocol::{Advice, Details, Facts};
+use crate::protocol::{Advice, Details, Facts, Sizes};
 use crate::state::{Source, State};
 use std::rc::Rc;
 use yew::AttrValue;
@@ -34,7 +34,7 @@ impl Page {
     }
 
     /// The largest batch of the plan as it is now, where it is known.
-    pub(crate) fn largest(&self) -> Option<Option<u64>> {
+    pub(crate) fn largest(&self) -> Option<Option<Sizes>> {
         self.largest.as_ref().filter(|(plan, _)| *plan == self.any_batch()).map(|(_, n)| *n)
     }
 

@@ -5,7 +5,7 @@ use super::batch::Batch;
 use super::gpu::Gpu;
 use crate::categories::{NAMES, PHASES, percent, size};
 use crate::page::Edit;
-use crate::protocol::{Head, Verdict};
+use crate::protocol::{Head, Sizes, Verdict};
 use crate::state::State;
 use memfit_engine::devices::{Card, Device};
 use memfit_engine::scenario::{INFERENCE, TRAINING};
@@ -18,8 +18,8 @@ pub(crate) struct Props {
     pub(crate) state: State,
     /// None where the plan cannot be run as it is.
     pub(crate) head: Option<Rc<Head>>,
-    /// The largest batch that fits: not known yet, no batch at all, or a number.
-    pub(crate) largest: Option<Option<u64>>,
+    /// The largest batch that fits: not known yet, no batch at all, or two numbers.
+    pub(crate) largest: Option<Option<Sizes>>,
     pub(crate) edit: Callback<Edit>,
     pub(crate) took: f64,
     /// This machine's card.
@@ -63,19 +63,25 @@ fn said(props: &Props, head: &Head) -> Html {
     }
 }
 
-/// The largest batch, and a button that takes it.
+/// The largest batch, how much of it is safe, and a button that takes that.
 fn largest(props: &Props, name: &str) -> Html {
     let summary = html! { <span class="plan">{props.state.summary()}</span> };
     let title = |text: String| html! { <h2 id="answer-title">{text}{" "}{summary.clone()}</h2> };
     match props.largest {
         None => title(format!("Largest batch on {name}: …")),
         Some(None) => title(format!("On {name}")),
-        Some(Some(0)) => title(format!("Not even one sample fits on {name}")),
-        Some(Some(n)) => {
+        Some(Some(Sizes { largest: 0, .. })) => title(format!("Not even one sample fits on {name}")),
+        Some(Some(sizes @ Sizes { largest, safe })) => {
+            let n = sizes.advised();
+            let told = match safe {
+                0 => "none is safe".to_owned(),
+                _ => format!("{} is safe", grouped(safe)),
+            };
             let take = props.edit.reform(move |_: MouseEvent| -> Edit { Rc::new(move |s| s.batch = n) });
             html! {
                 <div class="largest">
-                    { title(format!("Largest batch on {name}: {}", grouped(n))) }
+                    { title(format!("Largest batch on {name}: {}", grouped(largest))) }
+                    if safe < largest { <span class="note">{told}</span> }
                     if n != props.state.batch { <button type="button" onclick={take}>{format!("Use {}", grouped(n))}</button> }
                 </div>
             }

@@ -1,7 +1,8 @@
-//! The largest batch on common cards under each precision.
+//! The largest safe batch on common cards under each precision.
 
 use super::answer::{device, short};
 use crate::page::Edit;
+use crate::protocol::Sizes;
 use crate::state::PRECISIONS;
 use memfit_report::amounts::grouped;
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ pub(crate) fn cards(chosen: &str) -> Vec<String> {
 }
 
 /// Rows by precision: the largest batches in the order of the cards.
-pub(crate) type Rows = BTreeMap<String, Vec<u64>>;
+pub(crate) type Rows = BTreeMap<String, Vec<Sizes>>;
 
 #[derive(Properties, PartialEq)]
 pub(crate) struct Props {
@@ -51,14 +52,14 @@ pub(crate) struct Props {
 
 #[component]
 pub(crate) fn Matrix(props: &Props) -> Html {
-    let most = props.rows.values().flatten().copied().max().unwrap_or_default();
+    let most = props.rows.values().flatten().map(|sizes| sizes.advised()).max().unwrap_or_default();
     html! {
         <section class="card" aria-labelledby="matrix-title">
-            <h2 id="matrix-title">{"Largest batch by card and precision"}</h2>
+            <h2 id="matrix-title">{"Largest safe batch by card and precision"}</h2>
             if props.wanted {
                 <div class="scroll" tabindex="0" role="region" aria-label="Matrix">
                     <table class="matrix">
-                        <caption class="unseen">{"The largest batch on each card under each precision; a cell chooses both"}</caption>
+                        <caption class="unseen">{"The largest safe batch on each card under each precision; a cell chooses both"}</caption>
                         <thead><tr>
                             <th scope="col">{"Card"}</th>
                             { for PRECISIONS.iter().map(|(word, _)| html! { <th scope="col" class="number">{word}</th> }) }
@@ -73,7 +74,7 @@ pub(crate) fn Matrix(props: &Props) -> Html {
                         </tbody>
                     </table>
                 </div>
-                <p class="note">{"With everything else as chosen. A cell takes its card, precision and batch; 0 means that not even one sample fits."}</p>
+                <p class="note">{"With everything else as chosen. A cell takes its card, precision and batch. ≈: fits only if all goes as expected; 0: not even one sample fits."}</p>
             } else {
                 <p>{"The same plan on other cards, in each precision."}</p>
                 <div class="actions"><button type="button" onclick={props.on_want.reform(|_| ())}>{"Fill the matrix"}</button></div>
@@ -83,9 +84,11 @@ pub(crate) fn Matrix(props: &Props) -> Html {
 }
 
 fn cell(props: &Props, id: &str, precision: &'static str, i: usize, most: u64) -> Html {
-    let Some(size) = props.rows.get(precision).and_then(|row| row.get(i)).copied() else {
+    let Some(sizes) = props.rows.get(precision).and_then(|row| row.get(i)).copied() else {
         return html! { <td class="number">{"…"}</td> };
     };
+    let size = sizes.advised();
+    let mark = if sizes.safe < size { "≈ " } else { "" };
     let chosen = props.gpu == id && props.precision == precision;
     // Five shades: the batch beside the largest of the matrix, on a scale of doublings.
     let shade = match most.checked_div(size.max(1)) {
@@ -107,7 +110,7 @@ fn cell(props: &Props, id: &str, precision: &'static str, i: usize, most: u64) -
     });
     html! {
         <td class={classes!("number", shade)}>
-            <button type="button" class="cell" onclick={take} aria-pressed={chosen.then_some("true")}>{grouped(size)}</button>
+            <button type="button" class="cell" onclick={take} aria-pressed={chosen.then_some("true")}>{mark}{grouped(size)}</button>
         </td>
     }
 }

@@ -61,6 +61,8 @@ pub struct Cell {
     pub safe: u64,
     /// Whether the batch that was asked for fits, or any where none was.
     pub takes: bool,
+    /// The same at the high end of the range too.
+    pub takes_safely: bool,
     /// What the driver would show for the largest; nothing where there is none.
     pub device: Bytes,
     /// What the framework's allocator can have of the card.
@@ -228,13 +230,15 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis, asked: O
     }
     let context = context::total(&card.context(plan)).expected;
     let mut fits = |n| n <= MOST && parts.iter_mut().all(|steps| steps.inside(n, usable, total).is_some());
+    let takes = asked.map_or(expected.largest > 0, |n| n <= expected.largest && fits(n));
     Cell {
         gpu: card.device.id.clone(),
         precision: plan.precision,
         optimizer: plan.optimizer.clone(),
         largest: expected.largest.saturating_mul(axis.step()),
         safe: safe.saturating_mul(axis.step()),
-        takes: asked.map_or(expected.largest > 0, |n| n <= expected.largest && fits(n)),
+        takes,
+        takes_safely: takes && asked.map_or(safe > 0, |n| n <= safe),
         device: if expected.largest > 0 { reserved + context } else { Bytes::ZERO },
         usable,
         capacity: card.device.total(),
@@ -245,7 +249,8 @@ fn cell(parts: &mut [Steps<'_>], plan: &Plan, card: &Card, axis: &Axis, asked: O
     }
 }
 
-/// Of the cards that take the size that was asked for, the one with the least memory, for each plan in their order.
+/// Of the cards that take the size that was asked for, the one with the least memory, for each plan in their order. A card that takes
+/// it only if all goes as expected stands there where none takes it safely.
 pub fn smallest(cells: &[Cell]) -> Vec<&Cell> {
     let mut plans: Vec<(Precision, &str)> = Vec::new();
     for cell in cells {
@@ -255,7 +260,7 @@ pub fn smallest(cells: &[Cell]) -> Vec<&Cell> {
     }
     let best = |(precision, optimizer): (Precision, &str)| {
         let of_plan = cells.iter().filter(|c| c.precision == precision && c.optimizer == optimizer);
-        of_plan.filter(|c| c.takes).min_by_key(|c| c.capacity)
+        of_plan.filter(|c| c.takes).min_by_key(|c| (!c.takes_safely, c.capacity))
     };
     plans.into_iter().filter_map(best).collect()
 }
