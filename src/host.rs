@@ -14,8 +14,13 @@ pub(crate) fn card() -> Result<Card, Failure> {
     let failure = |message: String| Failure::new("--gpu auto", message).hint(NAME_IT);
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     let which = first(visible.as_deref()).map_err(failure)?;
+    let is_by_bus = std::env::var("CUDA_DEVICE_ORDER").is_ok_and(|order| order == "PCI_BUS_ID");
+    let is_same = is_by_bus || which.is_some_and(|which| which.starts_with("GPU-"));
     let mut asked = Command::new("nvidia-smi");
-    asked.args([QUERY, "--format=csv,noheader,nounits"]).args(which.iter().flat_map(|which| ["-i", which]));
+    asked.args([QUERY, "--format=csv,noheader,nounits"]);
+    if is_same {
+        asked.args(which.iter().flat_map(|which| ["-i", which]));
+    }
     let output = asked.output().map_err(|error| match error.kind() {
         ErrorKind::NotFound if Path::new(TEGRA).exists() => {
             failure("a Jetson has no nvidia-smi that tells its memory".into())
@@ -30,7 +35,15 @@ pub(crate) fn card() -> Result<Card, Failure> {
         let said = said.map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given").to_owned();
         return Err(failure(format!("nvidia-smi failed: {said}")));
     }
-    let line = text.lines().next().ok_or_else(|| failure("nvidia-smi lists no GPU".into()))?;
+    let lines: Vec<&str> = text.lines().collect();
+    if !is_same && lines.iter().any(|line| model(line) != model(lines[0])) {
+        return Err(failure(
+            "this host has GPUs of several kinds, and CUDA counts the fastest first, nvidia-smi by their place on the bus".into(),
+        ));
+    }
+    let at = which.and_then(|which| which.parse().ok()).filter(|_| !is_same).unwrap_or(0);
+    let line =
+        *lines.get(at).ok_or_else(|| failure(format!("nvidia-smi lists no GPU of the number {at}")))?;
     read(line).ok_or_else(|| match line.contains("[N/A]") {
         true => {
             failure(format!("nvidia-smi does not tell the memory of `{line}`, which may share the host's"))
@@ -44,8 +57,14 @@ const NAME_IT: &str = "name the card: --gpu rtx-3090, or its memory: --gpu 24GiB
 /// A file that a Jetson has.
 const TEGRA: &str = "/etc/nv_tegra_release";
 
-/// The first GPU that a value of `CUDA_VISIBLE_DEVICES` leaves, by index or UUID, as nvidia-smi takes it. Values behind one that names
-/// no GPU do not count (CUDA C++ programming guide, environment variables), so an empty value or -1 hides all.
+/// What kind of GPU a line is of: its name and its memory.
+fn model(line: &str) -> Vec<&str> {
+    line.split(',').take(2).collect()
+}
+
+/// The first GPU that a value of `CUDA_VISIBLE_DEVICES` leaves, by index or UUID. CUDA counts the fastest first unless
+/// `CUDA_DEVICE_ORDER=PCI_BUS_ID` has it count as nvidia-smi does (CUDA C++ programming guide, environment variables). Values behind one
+/// that names no GPU do not count, so an empty value or -1 hides all.
 fn first(visible: Option<&str>) -> Result<Option<&str>, String> {
     let Some(first) = visible.and_then(|visible| visible.split(',').next()).map(str::trim) else {
         return Ok(None);
