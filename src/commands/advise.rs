@@ -22,6 +22,7 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
     let producer = loaded.model.producer.clone();
     let ready = loaded.bind(&args.model.sizes)?;
     warnings.splice(0..0, ready.notices(std::slice::from_ref(&plan)));
+    warnings.extend(card.caveat().map(str::to_owned));
     let (weight_decay, clip_norm) = args.plan.numbers();
     let code = Code { release, weight_decay, clip_norm }.of_file(plan.framework, &producer);
     let around = Around { life: args.life.life(), code };

@@ -24,6 +24,7 @@ pub(crate) fn fit(args: &FitArgs) -> Result<Finding, Failure> {
     let subject = Subject { model, binding, axis: &axis, life };
     let cells = search(subject, &plans, &cards).map_err(|problems| ready.failure(problems))?;
     warnings.splice(0..0, ready.notices(&plans));
+    warnings.extend(cards.iter().find_map(Card::caveat).map(str::to_owned));
     let matrix = report::Matrix {
         model: &ready.name,
         axis: axis.name(),

@@ -40,7 +40,7 @@ mod word;
 use structure::Structure;
 
 pub use estimate::{Breakdown, Estimate, LayerRow, LiveTensor, ModelSummary, Peak};
-pub use model::{Model, SavedBy};
+pub use model::{Model, SavedBy, block};
 pub use parameters::{Stored, matches as glob_matches};
 pub use placement::{Fit, Shortage, Verdict};
 pub use plan::{Checkpoint, Framework, Loss, Mode, OptimizerImpl, Plan, Precision};

@@ -1,6 +1,6 @@
 //! A model made ready once, and estimated for any plan.
 
-use crate::devices::{Card, Device, Vendor, context};
+use crate::devices::{Card, Device, context};
 #[cfg(feature = "burn")]
 use crate::frameworks::burn;
 use crate::frameworks::pytorch;
@@ -28,8 +28,8 @@ const BFC_BLOCK: u64 = 256;
 /// What cubecl rounds a slice of its pools up to on CUDA (cubecl-cuda/src/runtime.rs).
 const CUBECL_SLICE: u64 = 512;
 
-/// What requests are rounded up to.
-pub(crate) fn block(framework: Framework) -> u64 {
+/// What requests are rounded up to, in bytes.
+pub fn block(framework: Framework) -> u64 {
     match framework {
         Framework::Tensorflow => BFC_BLOCK,
         Framework::Pytorch => PYTORCH_BLOCK,
@@ -164,11 +164,7 @@ impl Model {
         let run = self.run(binding, &on_card)?;
         let (mut step, batch_size) = (run.step, run.batch);
         let mut replayed = replay::peak(&step.timeline, block(plan.framework));
-        if card.is_some_and(|card| card.device.vendor == Vendor::Apple) {
-            step.assumptions.push(
-                "the rules of CUDA's kernels and allocator stand in for those of Apple's Metal (MPS)".into(),
-            );
-        }
+        step.assumptions.extend(card.and_then(Card::caveat).map(Into::into));
         let unknown = Card::alone(Device::unknown());
         let on = card.unwrap_or(&unknown);
         let context = on.context(plan);

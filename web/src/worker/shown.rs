@@ -2,13 +2,10 @@
 
 use crate::categories::{PHASES, index, parts};
 use crate::protocol::{self, Details, Facts, Head, Input, Layer, Step, Tensor};
-use memfit_engine::{Category, Estimate, EventKind, Phase, Timeline, Verdict};
+use memfit_engine::{Category, Estimate, EventKind, Framework, Phase, Timeline, Verdict};
 use memfit_graph::{Bytes, Dim, batch_symbol};
 use memfit_wasm::Opened;
 use std::collections::BTreeSet;
-
-/// PyTorch's allocator rounds up to this; the timeline is drawn as it holds memory.
-const BLOCK: u64 = 512;
 
 pub(super) fn facts(opened: &Opened) -> Facts {
     let graph = opened.model.graph();
@@ -129,7 +126,11 @@ pub(super) fn details(e: &Estimate) -> Details {
         category: index(t.category),
         bytes: t.bytes.0,
     });
-    Details { layers: layers.collect(), largest: largest.collect(), step: step(&e.timeline) }
+    Details {
+        layers: layers.collect(),
+        largest: largest.collect(),
+        step: step(&e.timeline, e.plan.framework),
+    }
 }
 
 fn joined(shape: &[u64]) -> String {
@@ -147,7 +148,9 @@ fn categories(t: &Timeline) -> Vec<u8> {
     categories.into_iter().map(index).collect()
 }
 
-fn step(t: &Timeline) -> Step {
+/// The timeline as its framework's allocator holds memory.
+fn step(t: &Timeline, framework: Framework) -> Step {
+    let block = memfit_engine::block(framework);
     let events = || t.events.iter();
     let first = |p: Phase| {
         let at = t.events.iter().position(|e| e.phase >= p).unwrap_or(t.events.len());
@@ -156,7 +159,7 @@ fn step(t: &Timeline) -> Step {
     Step {
         layers: t.layers.iter().map(ToString::to_string).collect(),
         labels: t.labels.iter().map(ToString::to_string).collect(),
-        bytes: t.storages.iter().map(|s| s.bytes.round_up(BLOCK).0).collect(),
+        bytes: t.storages.iter().map(|s| s.bytes.round_up(block).0).collect(),
         category: categories(t),
         layer: t.storages.iter().map(|s| s.layer).collect(),
         label: t.storages.iter().map(|s| s.label).collect(),

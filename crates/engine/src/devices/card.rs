@@ -1,7 +1,7 @@
 //! A card as a process finds it: what it is, which part of it, and what else is on it.
 
 use super::context::{ContextItem, context_of};
-use super::{Device, LookupError, Profile, Slack, resolve};
+use super::{Device, LookupError, Profile, Slack, Vendor, resolve};
 use crate::Plan;
 use memfit_graph::Bytes;
 
@@ -98,6 +98,12 @@ impl Card {
     /// What was measured of the plan's framework.
     fn measured(&self, plan: &Plan) -> Option<&Profile> {
         self.profile.as_ref().filter(|profile| profile.framework == plan.framework)
+    }
+
+    /// What every figure of it rests on, where that is less than for others.
+    pub fn caveat(&self) -> Option<&'static str> {
+        let stands_in = "the rules of CUDA's kernels and allocator stand in for those of Apple's Metal (MPS)";
+        (self.device.vendor == Vendor::Apple).then_some(stands_in)
     }
 
     /// What others hold of it.
