@@ -1,7 +1,10 @@
 //! The words that formats share: how a plan, a phase or a category is called.
 
-use memfit_engine::parallel::Parallel;
-use memfit_engine::{Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, Phase, Verdict, Word};
+use memfit_engine::allocators::AllocatorSettings;
+use memfit_engine::parallel::{DeepSpeed, Parallel};
+use memfit_engine::{
+    Breakdown, Category, Checkpoint, Estimate, Framework, Loss, Mode, Phase, Plan, Precision, Verdict, Word,
+};
 use memfit_graph::Bytes;
 
 /// What an estimate is that does not know all of some operators ([`Estimate::unknown`]).
@@ -44,6 +47,10 @@ fn sharing(p: Parallel) -> String {
     if p.pipeline > 1 {
         parts.push(format!("pipeline {}", p.pipeline));
     }
+    parts.extend(p.deepspeed.map(|options| match options == DeepSpeed::default() {
+        true => "DeepSpeed".to_owned(),
+        false => "DeepSpeed with options of its own".to_owned(),
+    }));
     parts.join(", ")
 }
 
@@ -114,49 +121,86 @@ pub(crate) fn parts(b: &Breakdown) -> Vec<(&'static str, Bytes)> {
     PARTS.into_iter().zip(categories.into_iter().chain([b.allocator, b.context])).collect()
 }
 
-/// The plan in one line: `train · pytorch · fp32 · adam (foreach) · batch 32`, then whatever differs from the default.
+/// The plan in one line: `train · pytorch · fp32 · adam (foreach) · batch 32`, then whatever differs from the default. A field that is
+/// added to a plan does not compile until it is shown.
 pub(crate) fn plan(e: &Estimate) -> Vec<String> {
-    let plan = &e.plan;
-    let mut parts =
-        [plan.mode.name(), plan.framework.name(), plan.precision.name()].map(str::to_owned).to_vec();
-    if plan.mode == Mode::Train {
+    let Plan {
+        framework,
+        precision,
+        mode,
+        optimizer,
+        optimizer_impl,
+        weight_decay,
+        accumulate,
+        checkpoint,
+        freeze,
+        keep_gradients,
+        loss,
+        ema,
+        master_weights,
+        parallel,
+        allocator,
+        cudnn_benchmark,
+        channels_last,
+        // The card's.
+        compute_capability: _,
+        amd: _,
+        autocast_backward,
+        composed_attention,
+        // How comparisons with traces are made, not how anyone trains.
+        as_fake_tensors: _,
+        grappler: _,
+        clip_norm,
+        xla,
+        eager,
+        loss_scale,
+        assume_batchnorm,
+        assume_dropout,
+        tied_embeddings,
+    } = &e.plan;
+    let AllocatorSettings { pytorch, cuda_malloc_async, memory_growth, memory_fraction, memory_limit } =
+        allocator;
+    let trains = *mode == Mode::Train;
+    let mut parts = [mode.name(), framework.name(), precision.name()].map(str::to_owned).to_vec();
+    if trains {
         // The others have one way each.
-        let how = Some(plan.optimizer_impl.name()).filter(|_| plan.framework == Framework::Pytorch);
-        parts.push(how.map_or_else(|| plan.optimizer.clone(), |how| format!("{} ({how})", plan.optimizer)));
+        let how = Some(optimizer_impl.name()).filter(|_| *framework == Framework::Pytorch);
+        parts.push(how.map_or_else(|| optimizer.clone(), |how| format!("{optimizer} ({how})")));
     }
     parts.extend(e.batch_size.map(|n| format!("batch {n}")));
-    parts.extend(plan.parallel.map(|p| format!("one of {} GPUs ({})", p.gpus, sharing(p))));
-    let mut rest = |differs: bool, text: String| {
+    parts.extend(parallel.map(|p| format!("one of {} GPUs ({})", p.gpus, sharing(p))));
+    let mut rest = |differs: bool, text: &str| {
         if differs {
-            parts.push(text);
+            parts.push(text.to_owned());
         }
     };
-    rest(plan.accumulate > 1, format!("{} micro-batches a step", plan.accumulate));
-    rest(plan.checkpoint != Checkpoint::None, format!("checkpoint {}", plan.checkpoint.name()));
-    rest(!plan.freeze.is_empty(), format!("frozen {}", plan.freeze.join(" ")));
-    rest(plan.weight_decay, "weight decay".into());
-    rest(plan.clip_norm, "gradients clipped".into());
-    rest(plan.keep_gradients, "gradients kept".into());
-    rest(plan.loss != Loss::Auto, format!("loss {}", plan.loss.name()));
-    rest(plan.ema, "averaged weights".into());
-    rest(plan.master_weights, "master weights".into());
-    rest(plan.cudnn_benchmark, "cuDNN benchmark".into());
-    rest(plan.channels_last, "channels last".into());
-    rest(plan.autocast_backward, "backward in autocast".into());
-    rest(plan.composed_attention, "attention composed".into());
-    rest(plan.assume_batchnorm, "batch norms assumed".into());
-    rest(plan.assume_dropout, "dropout assumed".into());
-    rest(plan.tied_embeddings == Some(true), "embeddings tied".into());
-    rest(plan.tied_embeddings == Some(false), "embeddings apart".into());
-    let a = &plan.allocator;
-    rest(a.pytorch.expandable_segments, "expandable segments".into());
-    rest(a.cuda_malloc_async, "cudaMallocAsync".into());
-    rest(a.memory_growth, "memory growth".into());
-    parts.extend(a.pytorch.max_split_size.map(|b| format!("blocks of {b} not split")));
+    rest(*accumulate > 1, &format!("{accumulate} micro-batches a step"));
+    rest(*checkpoint != Checkpoint::None, &format!("checkpoint {}", checkpoint.name()));
+    rest(!freeze.is_empty(), &format!("frozen {}", freeze.join(" ")));
+    rest(*weight_decay, "weight decay");
+    rest(*clip_norm, "gradients clipped");
+    rest(*keep_gradients, "gradients kept");
+    rest(*loss != Loss::Auto, &format!("loss {}", loss.name()));
+    rest(*ema, "averaged weights");
+    rest(*master_weights, "master weights");
+    rest(*xla, "XLA");
+    rest(*eager, "eagerly");
+    rest(!*loss_scale && trains && *precision == Precision::MixedFp16, "loss not scaled");
+    rest(*cudnn_benchmark, "cuDNN benchmark");
+    rest(*channels_last, "channels last");
+    rest(*autocast_backward, "backward in autocast");
+    rest(*composed_attention, "attention composed");
+    rest(*assume_batchnorm, "batch norms assumed");
+    rest(*assume_dropout, "dropout assumed");
+    rest(*tied_embeddings == Some(true), "embeddings tied");
+    rest(*tied_embeddings == Some(false), "embeddings apart");
+    rest(*cuda_malloc_async, "cudaMallocAsync");
+    rest(*memory_growth, "memory growth");
+    parts.extend(pytorch.text());
     parts.extend(
-        a.memory_fraction.map(|n| format!("at most {} % of the card", crate::amounts::tenths(n.into()))),
+        memory_fraction.map(|n| format!("at most {} % of the card", crate::amounts::tenths(n.into()))),
     );
-    parts.extend(a.memory_limit.map(|b| format!("at most {b}")));
+    parts.extend(memory_limit.map(|b| format!("at most {b}")));
     parts
 }
 
