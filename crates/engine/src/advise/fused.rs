@@ -11,7 +11,7 @@ fn levels(_: &Model, now: &Situation) -> Vec<Level> {
     let has = optimizers::find(&plan.optimizer)
         .is_some_and(|o| o.implementations().contains(&OptimizerImpl::Fused));
     // Fused Adam came with 2.0, the others with 2.3 and 2.4.
-    let adam = plan.optimizer.starts_with("adam");
+    let adam = ["adam", "adamw", "amsgrad"].contains(&&*plan.optimizer);
     let since = if adam { (2, 0) } else { (2, 4) };
     let has = has && now.has(since);
     let already = plan.optimizer_impl == OptimizerImpl::Fused;

@@ -255,7 +255,6 @@ impl PytorchAllocatorConfig {
     }
 }
 
-/// A decimal fraction between 0 and 1, in millionths.
 /// One number where it is the same for all, else one for each power of two.
 fn divisions(by_interval: &[u64; INTERVALS]) -> String {
     if by_interval.iter().all(|n| *n == by_interval[0]) {
@@ -266,6 +265,7 @@ fn divisions(by_interval: &[u64; INTERVALS]) -> String {
     format!("[{}]", pairs.join(","))
 }
 
+/// A decimal fraction between 0 and 1, in millionths.
 fn fraction(key: &str, value: &str) -> Result<u32, ConfigError> {
     let digits = match value.split_once('.') {
         Some(("" | "0", digits)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => {
