@@ -79,6 +79,7 @@ impl Said {
         let wrong = from_one.into_iter().filter(|(_, is_none)| *is_none);
         problems
             .extend(wrong.map(|(flag, _)| Problem::new(flag, "expected a whole number from 1, found `0`")));
+        problems.extend(self.allocator.check());
         if self.xla == Some(true) && self.run_eagerly == Some(true) {
             let message = "--run-eagerly leaves no graph that --xla could compile";
             problems.push(Problem::new("--xla", message).hint("leave one of the two out"));

@@ -293,6 +293,18 @@ mod tests {
         assert_eq!(read("{}").unwrap().plan, Plan::default());
     }
 
+    #[test]
+    fn what_no_allocator_takes_is_refused() {
+        for (said, told) in [
+            (r#""memory_fraction_thousandths": 0"#, "from 1 to 1000"),
+            (r#""memory_fraction_thousandths": 1001"#, "from 1 to 1000"),
+            (r#""max_split_size_bytes": 1048576"#, "at least 20 MiB"),
+        ] {
+            let problems = read(&format!(r#"{{"allocator": {{{said}}}}}"#)).unwrap_err();
+            assert!(problems.iter().any(|problem| problem.message.contains(told)), "{problems:?}");
+        }
+    }
+
     /// The rules of TensorFlow go by an optimizer's own name.
     #[test]
     fn an_optimizer_may_be_written_as_people_write_it() {

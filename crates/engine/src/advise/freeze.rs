@@ -3,6 +3,7 @@
 use super::{Change, Kind, Level, Situation};
 use crate::{Mode, Model};
 use memfit_graph::Role;
+use std::collections::BTreeSet;
 
 pub(super) const CHANGE: Change = Change {
     name: "freeze",
@@ -25,14 +26,13 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
 }
 
 /// The last module that has weights, by the first component of their names (`head.weight`; of Keras' layers `head/kernel`), and globs of
-/// all other weights. A parameter of the
-/// model itself (`class_token`) has a name without a module, and one that an exporter named anew (`onnx::MatMul_12`) belongs to the
-/// module that reads it.
+/// all other weights. A parameter of the model itself (`class_token`) has a name without a module, and one that an exporter named anew
+/// (`onnx::MatMul_12`) belongs to the module that reads it.
 fn modules(model: &Model) -> Option<(String, Vec<String>)> {
     let graph = model.graph();
     let between = if model.is_keras() { '/' } else { '.' };
     let all_of = format!("{between}*");
-    let mut found: Vec<(Option<&str>, String)> = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for node in &graph.nodes {
         for id in node.inputs.iter().flatten() {
             let tensor = graph.tensor(*id);
@@ -44,7 +44,7 @@ fn modules(model: &Model) -> Option<(String, Vec<String>)> {
                 Some((module, _)) => (Some(module), format!("{module}{all_of}")),
                 None => (node.scope.split(between).next().filter(|m| !m.is_empty()), tensor.name.to_string()),
             };
-            if !found.contains(&entry) {
+            if seen.insert(entry.clone()) {
                 found.push(entry);
             }
         }

@@ -6,7 +6,7 @@ use memfit_graph::order::sorted_by_key;
 
 /// Sets of more changes than this are not looked for: nobody would make them.
 const MOST_CHANGES: usize = 4;
-/// No more steps are run than this.
+/// No further set is tried once so many situations were asked about.
 const MOST_RUNS: usize = 160;
 
 /// The first set that fits for sure, else the first that is tight.

@@ -8,7 +8,7 @@ use super::{
     PytorchAllocatorConfig, Replay, TensorflowMemory, replay,
 };
 use crate::{Framework, Timeline};
-use memfit_graph::Bytes;
+use memfit_graph::{Bytes, Problem};
 
 /// Settings of the framework's allocator; the default is the framework's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +39,16 @@ pub struct Room {
 }
 
 impl AllocatorSettings {
+    /// What no framework would take: a share of the card that is none or more than all, and blocks that PyTorch always splits.
+    pub(crate) fn check(&self) -> Vec<Problem> {
+        let share = self.memory_fraction.filter(|share| !(1..=1000).contains(share)).map(|share| {
+            let found = format!("expected thousandths of the card from 1 to 1000, found `{share}`");
+            Problem::new("--memory-fraction", found)
+        });
+        let split = self.pytorch.check().map(|wrong| Problem::new("--allocator-conf", wrong.to_string()));
+        share.into_iter().chain(split).collect()
+    }
+
     /// The most that the framework's allocator can hold there.
     pub fn limit(&self, framework: Framework, room: &Room) -> Bytes {
         let share = |thousandths: u32| {

@@ -84,7 +84,7 @@ impl Card {
             items.push(EAGER);
         }
         match self.measured(plan) {
-            Some(profile) => profile.context(&super::context::total(&items)),
+            Some(profile) => profile.context(&items),
             None => items,
         }
     }

@@ -1,7 +1,7 @@
 //! What a host's own records say of a card, in the place of figures that others have published: the context, scratch memory that the
 //! rules lack, and how far segments lie from a replay's. `memfit calibrate` writes it.
 
-use super::context::{ContextItem, DRIVER};
+use super::context::{ContextItem, DRIVER, total};
 use crate::Framework;
 use crate::range::Slack;
 use memfit_graph::Bytes;
@@ -34,10 +34,12 @@ impl Profile {
         self.records >= ENOUGH
     }
 
-    /// The items of a process; `usual` is what is published of all that it holds. Of few records what is expected is theirs, and the range
-    /// around it no narrower than the usual one.
-    pub(super) fn context(&self, usual: &ContextItem) -> Vec<ContextItem> {
+    /// The items of a process, for those that are published of one. Of few records what is expected is theirs, and the range around it no
+    /// narrower than the usual one. How much of the context is the driver's alone, which TensorFlow's limit follows from, no
+    /// record says.
+    pub(super) fn context(&self, published: &[ContextItem]) -> Vec<ContextItem> {
         let (mut context, mut workspace) = (self.context, self.workspace);
+        let usual = total(published);
         if !self.is_enough() {
             let [low, expected, high] = &mut context;
             *low = (*low).min(expected.saturating_sub(usual.expected.saturating_sub(usual.low)));
@@ -48,7 +50,13 @@ impl Profile {
         let source = if self.is_enough() { SOURCE } else { FEW };
         let item =
             |name, [low, expected, high]: [Bytes; 3]| ContextItem { name, low, expected, high, source };
-        let mut items = vec![item(DRIVER, context)];
+        let driver = published.iter().find(|item| item.name == DRIVER);
+        let driver = driver.map_or(context, |item| [item.low, item.expected, item.high]);
+        let driver = [0, 1, 2].map(|i| driver[i].min(context[i]));
+        let mut items = vec![
+            item(DRIVER, driver),
+            item("kernels and libraries", [0, 1, 2].map(|i| context[i].saturating_sub(driver[i]))),
+        ];
         if workspace[2] > Bytes::ZERO {
             items.push(item("scratch memory of libraries", workspace));
         }
@@ -83,7 +91,7 @@ mod tests {
         let mib = |low, expected, high| [low, expected, high].map(Bytes::mib);
         let usual = Slack { less: 58, more: 58 };
         let [low, expected, high] = mib(300, 500, 900);
-        let published = ContextItem { name: "context", low, expected, high, source: "" };
+        let published = [ContextItem { name: "context", low, expected, high, source: "" }];
         let profile = |records, slack| Profile {
             framework: Framework::Pytorch,
             context: mib(600, 600, 600),
@@ -100,6 +108,10 @@ mod tests {
         assert_eq!(ends(profile(1, exact)), mib(400, 620, 1020));
         assert_eq!(profile(ENOUGH, exact).slack(usual), exact);
         assert_eq!(ends(profile(ENOUGH, exact)), mib(620, 620, 620));
+        let [low, expected, high] = mib(200, 250, 300);
+        let driver = ContextItem { name: DRIVER, low, expected, high, source: "" };
+        let items = profile(ENOUGH, exact).context(&[driver]);
+        assert_eq!(items.iter().map(|item| item.expected).collect::<Vec<_>>(), mib(250, 350, 20));
         // What they do show stands: one that was far off is no reason to be narrower.
         assert_eq!(profile(3, Slack { less: 0, more: 200 }).slack(usual), Slack { less: 58, more: 200 });
     }

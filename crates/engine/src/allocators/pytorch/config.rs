@@ -129,6 +129,13 @@ impl PytorchAllocatorConfig {
         (!set.is_empty()).then(|| set.join(","))
     }
 
+    /// What PyTorch refuses of settings that are not read from its own text.
+    pub(crate) fn check(&self) -> Option<ConfigError> {
+        let size = self.max_split_size.filter(|size| size.0 < LARGE_SEGMENT)?;
+        let least = LARGE_SEGMENT / Bytes::MIB;
+        wrong::<()>("max_split_size_mb", &size.to_string(), &format!("at least {least} MiB")).err()
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
         let mib = |least: u64| match value.parse::<u64>() {
             Ok(n) if n >= least && n < 1 << 40 => Ok(Bytes::mib(n)),
