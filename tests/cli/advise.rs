@@ -153,3 +153,17 @@ fn operators_without_a_rule_are_the_reason_why_nothing_is_sure() {
     let checked = memfit(&["check", &config]).out;
     assert!(checked.contains("what some operators need is not known"), "{checked}");
 }
+
+#[test]
+fn what_runs_on_burn_is_advised_without_code() {
+    let found =
+        memfit(&["advise", RESNET, "--framework", "burn", "--gpu", "2GiB", "-b", "128", "--format", "json"])
+            .json();
+    let changes = found["combination"]["changes"].as_array().unwrap();
+    assert!(!changes.is_empty() && changes.iter().all(|change| change["snippet"] == ""), "{found}");
+    let names: Vec<&str> =
+        found["changes"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert!(names.contains(&"accumulate") && !names.contains(&"retry"), "{names:?}");
+    let kept = found["combination"]["result"]["verdict"].as_str().unwrap();
+    assert_eq!(kept, "fits");
+}

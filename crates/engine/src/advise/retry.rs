@@ -16,8 +16,9 @@ pub(super) const CHANGE: Change = Change {
 /// What it comes to is where the loop would end. Of several GPUs each may run out of memory at another time: one that begins its backward
 /// pass anew leaves the others waiting for its gradients.
 fn levels(model: &Model, now: &Situation) -> Vec<Level> {
-    let Some(batch) = now.batch.filter(|_| now.plan.mode == Mode::Train && now.plan.parallel.is_none())
-    else {
+    // Nothing but code that catches the error.
+    let catches = now.api.is_some() && now.plan.mode == Mode::Train && now.plan.parallel.is_none();
+    let Some(batch) = now.batch.filter(|_| catches) else {
         return Vec::new();
     };
     let halves = (1..=12).map(|k| (batch.div_ceil(1 << k), 1 << k));

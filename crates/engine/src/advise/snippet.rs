@@ -151,17 +151,19 @@ impl Code {
     }
 }
 
-/// The lines for a change in a situation, where its release has what they need.
+/// The lines for a change in a situation, where its release has what they need; none at all of them for Burn, whose loop is a program of
+/// one's own.
 pub(super) fn lines(now: &Situation, name: &str, values: &[(&str, String)]) -> Option<String> {
+    let Some(api) = now.api else { return Some(String::new()) };
     let batch = now.batch.unwrap_or(1);
     let of_loop = [("K", loops::micro_batches(&now.plan).to_string()), ("MICRO", batch.to_string())];
     let mut values: Vec<_> = values.iter().cloned().chain(of_loop).collect();
-    let replicas = now.plan.parallel.filter(|_| now.api == Some(Api::Tensorflow)).map_or(1, |p| p.replicas());
+    let replicas = now.plan.parallel.filter(|_| api == Api::Tensorflow).map_or(1, |p| p.replicas());
     for (_, size) in values.iter_mut().filter(|(name, _)| BATCHES.contains(name)) {
         let all = size.parse::<u64>().map(|n| n.saturating_mul(replicas.into()));
         *size = all.map_or_else(|_| size.clone(), |n| n.to_string());
     }
-    let text = written(now.api?, now.card.device.vendor, &now.plan, name, &now.code, &values)?;
+    let text = written(api, now.card.device.vendor, &now.plan, name, &now.code, &values)?;
     let sizes = ["batch_size=", ".batch("].iter().any(|word| text.contains(word));
     Some(if replicas > 1 && sizes {
         format!("# A batch is that of all {replicas} GPUs.\n{text}")
