@@ -39,7 +39,7 @@ pub(crate) fn all(page: &Page, ctx: &Context<Page>, head: &Rc<Head>) -> Html {
                     <h2 id="curve-title">{"Peak against batch size"}</h2>
                     <curve::Curve points={page.curve().clone()} batch={head.batch.unwrap_or(page.state().batch)}
                         capacity={device.as_ref().map_or(0, |d| d.usable().0)}
-                        card={device.as_ref().map_or_else(|| "the card".to_owned(), super::answer::short)} largest={page.largest().flatten()} {width} />
+                        card={device.as_ref().map_or_else(|| "the card".to_owned(), super::answer::short)} largest={page.largest().flatten().map(|sizes| sizes.largest)} {width} />
                 </section>
             }
             if page.largest().flatten().is_some() {
