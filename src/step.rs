@@ -42,6 +42,8 @@ struct Other {
     model: Model,
     binding: Binding,
     plan: Plan,
+    /// On the second host.
+    there: Option<Plan>,
 }
 
 impl Step {
@@ -84,20 +86,29 @@ impl Step {
         let loaded = load::load(model)?;
         let usual = loaded.usual();
         // What runs on the host is known before the plan is made: XLA and what does nothing follow from it.
-        let under = framework.or(hosts.framework()).map_or(usual, |other| usual.with(other));
-        let (mut plan, plan_warnings) = flags.plan(under, aside)?;
-        let second = hosts.second(&plan)?;
+        let under =
+            framework.or(hosts.framework(flags.framework())?).map_or(usual, |other| usual.with(other));
+        let (mut plan, plan_warnings) = flags.plan(under, aside.clone())?;
+        let second = hosts.second(|framework| match framework {
+            Some(other) => flags.plan_under(other, usual, aside).map(|(plan, _)| plan),
+            None => Ok(plan.clone()),
+        })?;
         let own = plan.allocator.clone();
         hosts.first(gpu, &mut card, &mut plan)?;
-        let of_stack =
-            if own == plan.allocator { Vec::new() } else { plan.allocator.warnings(plan.framework) };
+        let told = |there: &Plan| match there.allocator == own {
+            true => Vec::new(),
+            false => there.allocator.warnings(there.framework),
+        };
+        let of_stack = told(&plan);
+        let of_second =
+            second.iter().flat_map(|(_, there)| told(there)).map(|warning| format!("--vs: {warning}"));
         let ready = loaded.bind(&model.sizes)?;
         let estimate = ready.model.estimate_on(&ready.binding, &plan, card.as_ref());
         let mut estimate = estimate.map_err(|problems| ready.failure(problems))?;
         estimate.assumptions.extend(flags.kept_to(usual, &plan));
         estimate.warnings.extend(ready.warnings.iter().map(ToString::to_string));
         estimate.warnings.extend(plan_warnings);
-        estimate.warnings.extend(of_stack);
+        estimate.warnings.extend(of_stack.into_iter().chain(of_second));
         let Ready { file, model, binding, .. } = ready;
         Ok(Step { file, usual: usual.framework, model, binding, plan, card, estimate, second, process: None })
     }
@@ -106,12 +117,12 @@ impl Step {
     pub(crate) fn asked(args: &EstimateArgs) -> Result<Step, Failure> {
         let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts, args.life.own.life())?;
         if let Some(life) = args.life.life() {
-            let process = Process { life, others: others(args, &step.plan)? };
+            let process = Process { life, others: others(args, &step)? };
             if !process.others.is_empty() {
                 step.estimate.assumptions.push(APART.into());
             }
             let own = (&*step.file, &step.model, &step.binding);
-            process.add_to(&mut step.estimate, own, step.card.as_ref(), None)?;
+            process.add_to(&mut step.estimate, own, step.card.as_ref(), (&step.plan, false))?;
             step.process = Some(process);
         }
         Ok(step)
@@ -124,7 +135,7 @@ impl Step {
         let mut estimate = self.model.estimate_on(&self.binding, plan, Some(card)).map_err(failure)?;
         if let Some(process) = &self.process {
             let own = (&*self.file, &self.model, &self.binding);
-            process.add_to(&mut estimate, own, Some(card), Some(plan))?;
+            process.add_to(&mut estimate, own, Some(card), (plan, true))?;
         }
         Ok(Some(estimate))
     }
@@ -136,30 +147,31 @@ impl Step {
 }
 
 impl Process {
-    /// Adds what happens beside the step to an estimate of it, on another host with what that changes of plans.
+    /// Adds what happens beside the step to an estimate of it, on its host or the second one: other models run there as the step's plan
+    /// does.
     fn add_to(
         &self,
         estimate: &mut Estimate,
         (file, model, binding): (&str, &Model, &Binding),
         card: Option<&Card>,
-        elsewhere: Option<&Plan>,
+        (host, is_second): (&Plan, bool),
     ) -> Result<(), Failure> {
-        let plan = |own: &Plan| match elsewhere {
-            Some(there) => Plan {
-                allocator: there.allocator.clone(),
-                framework: there.framework,
-                xla: there.xla,
+        let plan = |other: &Other| {
+            let own = other.there.as_ref().filter(|_| is_second).unwrap_or(&other.plan);
+            Plan {
+                allocator: host.allocator.clone(),
+                xla: own.xla && host.xla,
+                cudnn_benchmark: host.cudnn_benchmark,
                 ..own.clone()
-            },
-            None => own.clone(),
+            }
         };
         // What is wrong with one is told of its own file.
         let companions: Result<Vec<Companion<'_>>, Failure> = self
             .others
             .iter()
             .map(|other| {
-                let Other { file, name, model, binding, plan: own } = other;
-                let step = Companion::run(name, model, binding, &plan(own), card);
+                let Other { file, name, model, binding, .. } = other;
+                let step = Companion::run(name, model, binding, &plan(other), card);
                 step.map_err(|problems| Failure::of_file(file, problems))
             })
             .collect();
@@ -170,17 +182,22 @@ impl Process {
 }
 
 /// The other models of the process, which its framework runs as well.
-fn others(args: &EstimateArgs, plan: &Plan) -> Result<Vec<Other>, Failure> {
-    let trained = args.life.with.iter().map(|path| (path, plan.mode));
+fn others(args: &EstimateArgs, step: &Step) -> Result<Vec<Other>, Failure> {
+    let trained = args.life.with.iter().map(|path| (path, step.plan.mode));
     let frozen = args.life.with_frozen.iter().map(|path| (path, Mode::Infer));
     let mut others = Vec::new();
     for (path, mode) in trained.chain(frozen) {
         let loaded = load::load_with(path, &args.model.sizes)?;
-        let (own, _) = args.plan.plan(loaded.usual().with(plan.framework), Aside::default())?;
+        let usual = loaded.usual();
+        let under = |host: &Plan| {
+            let (own, _) = args.plan.plan_under(host.framework, usual, Aside::default())?;
+            Ok::<_, Failure>(Plan { mode, ..own })
+        };
+        let plan = under(&step.plan)?;
+        let there = step.second.as_ref().map(|(_, host)| under(host)).transpose()?;
         let binding = args.model.sizes.known_to(&loaded.model.graph);
         let model = Model::new(loaded.model.graph, &loaded.name, loaded.model.format, loaded.model.operators);
-        let plan = Plan { mode, ..own };
-        others.push(Other { file: loaded.file, name: loaded.name, model, binding, plan });
+        others.push(Other { file: loaded.file, name: loaded.name, model, binding, plan, there });
     }
     Ok(others)
 }

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::{host, text};
 use clap::Args;
 use memfit_engine::devices::{Card, Generation, catalogue};
-use memfit_engine::{Aside, Framework, Plan};
+use memfit_engine::{Aside, Framework, Plan, Word};
 use memfit_graph::Bytes;
 use memfit_validate::calibrate::DeviceProfile;
 use std::path::{Path, PathBuf};
@@ -112,9 +112,16 @@ pub(crate) struct StackArgs {
 }
 
 impl StackArgs {
-    /// The framework that runs there, where it is said.
-    pub(crate) fn framework(&self) -> Option<Framework> {
-        self.stack.as_deref().and_then(stack::framework)
+    /// The framework that runs there, where it is said; it is no other than the one that was typed.
+    pub(crate) fn framework(&self, typed: Option<Framework>) -> Result<Option<Framework>, Failure> {
+        let said = self.stack.as_deref().and_then(stack::framework);
+        if let (Some(said), Some(typed)) = (said, typed)
+            && said != typed
+        {
+            let message = format!("`{}` is another framework than --framework {}", said.name(), typed.name());
+            return Err(Failure::new("--stack", message).hint("leave one of the two out"));
+        }
+        Ok(said)
     }
 
     /// Changes a card and a plan by it, and gives the framework's release where it names one. What a flag says already is not
@@ -155,8 +162,8 @@ pub(crate) struct HostsArgs {
 
 impl HostsArgs {
     /// The framework that runs on the first host, where it is said.
-    pub(crate) fn framework(&self) -> Option<Framework> {
-        self.stack.framework()
+    pub(crate) fn framework(&self, typed: Option<Framework>) -> Result<Option<Framework>, Failure> {
+        self.stack.framework(typed)
     }
 
     /// What `--stack` says of the first host.
@@ -169,11 +176,15 @@ impl HostsArgs {
         card.as_mut().map_or(Ok(()), |card| self.stack.apply(gpu, card, plan).map(drop))
     }
 
-    /// The second host: its card, and the plan as it runs there.
-    pub(crate) fn second(&self, plan: &Plan) -> Result<Option<(Card, Plan)>, Failure> {
+    /// The second host: its card, and the plan as it runs there, from what the plan is under the framework that is said to run
+    /// there.
+    pub(crate) fn second(
+        &self,
+        plan: impl FnOnce(Option<Framework>) -> Result<Plan, Failure>,
+    ) -> Result<Option<(Card, Plan)>, Failure> {
         let Some(text) = &self.vs else { return Ok(None) };
         let (name, words) = text.split_once(',').unwrap_or((text, ""));
-        let (mut card, mut plan) = (named("--vs", name)?, plan.clone());
+        let (mut card, mut plan) = (named("--vs", name)?, plan(stack::framework(words))?);
         stack::apply(words, &mut card, &mut plan)?;
         Ok(Some((card, plan)))
     }

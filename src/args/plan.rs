@@ -157,7 +157,23 @@ impl PlanArgs {
 
     /// What the flags mean for a model to which `usual` applies, with a warning for each that does nothing here.
     pub(crate) fn plan(&self, usual: Usual, aside: Aside) -> Result<(Plan, Vec<String>), Failure> {
-        let (plans, warnings) = self.plans(usual, aside)?;
+        self.one_of(&self.said(aside), usual)
+    }
+
+    /// The same under another framework than was typed.
+    pub(crate) fn plan_under(
+        &self,
+        framework: Framework,
+        usual: Usual,
+        aside: Aside,
+    ) -> Result<(Plan, Vec<String>), Failure> {
+        let said = Said { framework: Some(framework), ..self.said(aside) };
+        self.one_of(&said, usual.with(framework))
+    }
+
+    fn one_of(&self, said: &Said, usual: Usual) -> Result<(Plan, Vec<String>), Failure> {
+        let (plans, warnings) =
+            said.plans(&self.precision, &self.optimizer, usual).map_err(Failure::of_flags)?;
         let [plan] = <[Plan; 1]>::try_from(plans).map_err(|plans| {
             let message = format!("expected one precision and one optimizer, found {} plans", plans.len());
             Failure::new("--precision, --optimizer", message).hint("memfit fit compares several")

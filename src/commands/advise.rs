@@ -15,7 +15,8 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
             .hint("for example --gpu rtx-3060")
     })?;
     let loaded = load::load(&args.model)?;
-    let usual = args.stack.framework().map_or(loaded.usual(), |framework| loaded.usual().with(framework));
+    let usual = args.stack.framework(args.plan.framework())?;
+    let usual = usual.map_or(loaded.usual(), |framework| loaded.usual().with(framework));
     let aside = Aside { life: args.life.life(), ..args.gpu.aside() };
     let (mut plan, mut warnings) = args.plan.plan(usual, aside)?;
     let release = args.stack.apply(&args.gpu, &mut card, &mut plan)?;

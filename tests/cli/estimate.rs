@@ -148,6 +148,19 @@ fn two_hosts_are_compared_component_by_component() {
     // Words that do nothing there are told, as flags are.
     let idle = estimate(&[&model, "-b", "8", "--gpu", "t4", "--stack", "memory-growth"]);
     assert!(idle["warnings"].to_string().contains("--memory-growth is TensorFlow's"), "{idle}");
+    let there = estimate(&[&model, "-b", "8", "--gpu", "t4", "--vs", "t4, limit 1GiB"]);
+    assert!(there["warnings"].to_string().contains("--vs: --memory-limit is TensorFlow's"), "{there}");
+    // A host is what it is, the first one or the second: TensorFlow's step is compiled on both.
+    let flags = ["-b", "8", "--gpu", "t4", "--framework", "pytorch"];
+    let needs = |json: &serde_json::Value, key: &str| -> u64 {
+        let all = json["comparison"]["components"].as_array().unwrap().clone();
+        all.iter().filter(|c| c["side"] == "needs").map(|c| c[key].as_u64().unwrap()).sum()
+    };
+    let second = estimate(&[&[&*model][..], &flags, &["--vs", "t4, tensorflow"]].concat());
+    let first = estimate(&[&model, "-b", "8", "--gpu", "t4", "--stack", "tensorflow", "--vs", "t4"]);
+    assert_eq!(needs(&second, "that_bytes"), needs(&first, "this_bytes"));
+    let two = memfit(&[&["estimate", &*model][..], &flags, &["--stack", "tensorflow"]].concat());
+    assert!(two.code == 2 && two.err.contains("another framework than --framework pytorch"), "{}", two.err);
     let wrong = memfit(&["estimate", &model, "-b", "8", "--gpu", "rtx-3060", "--vs", "t4, cuda 11"]);
     assert!(wrong.code == 2 && wrong.err.contains("known are"), "{}", wrong.err);
 }
