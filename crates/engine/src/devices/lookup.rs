@@ -81,8 +81,35 @@ fn key(text: &str) -> String {
     key
 }
 
+fn names(card: &Device) -> impl Iterator<Item = &String> {
+    [&card.id, &card.name].into_iter().chain(&card.aliases)
+}
+
 fn keys(card: &Device) -> impl Iterator<Item = String> {
-    [&card.id, &card.name].into_iter().chain(&card.aliases).map(|name| key(name))
+    names(card).map(|name| key(name))
+}
+
+/// Series that people leave out: `5090 laptop`.
+const SERIES: [&str; 3] = ["rtx", "gtx", "rx"];
+
+/// A name without its series and without its memory, and the memory in GiB where it ends with one: `a100 80`, `RTX 3060 12GB`.
+fn apart(name: &str) -> (String, Option<u64>) {
+    let name = name.trim().to_ascii_lowercase();
+    let (rest, last) = name.rsplit_once(|c: char| !c.is_ascii_alphanumeric()).unwrap_or((&name, ""));
+    let digits = ["gib", "gb", "g"].iter().find_map(|unit| last.strip_suffix(unit)).unwrap_or(last);
+    // Four digits are a card's.
+    let memory = digits.parse().ok().filter(|gib| *gib < 1000);
+    let whole = key(if memory.is_some() { rest } else { &name });
+    let base = SERIES.iter().find_map(|series| whole.strip_prefix(series)).unwrap_or(&whole);
+    (base.to_owned(), memory)
+}
+
+/// The cards that are called so but for their series, and have the memory that is said, if any is.
+fn called(text: &str) -> Vec<&'static Device> {
+    let (wanted, memory) = apart(text);
+    let fits = |card: &Device| memory.is_none_or(|gib| card.memory == Bytes(gib * Bytes::GIB));
+    let is_called = |card: &Device| names(card).any(|name| apart(name).0 == wanted) && fits(card);
+    catalogue().iter().filter(|card| !wanted.is_empty() && is_called(card)).collect()
 }
 
 /// A card of the catalogue.
@@ -97,6 +124,9 @@ pub fn find(text: &str) -> Result<&'static Device, LookupError> {
     let wanted = key(text);
     if !wanted.is_empty() {
         if let Some(card) = catalogue().iter().find(|card| keys(card).any(|k| k == wanted)) {
+            return Ok(card);
+        }
+        if let [card] = called(text)[..] {
             return Ok(card);
         }
         let begins: Vec<String> = catalogue()
@@ -222,6 +252,12 @@ mod tests {
             ("RTX 4090 Laptop", "rtx-4090-laptop"),
             ("m3 max 64gb", "apple-m3-max-64gb"),
             ("MI300X", "mi300x"),
+            ("a100 80", "a100-80gb"),
+            ("v100 32", "v100-32gb"),
+            ("3060 12GB", "rtx-3060"),
+            ("RTX 3080 10G", "rtx-3080"),
+            ("3080 12", "rtx-3080-12gb"),
+            ("5090 laptop", "rtx-5090-laptop"),
         ] {
             assert_eq!(find(text).unwrap().id, id, "{text}");
         }
@@ -236,7 +272,7 @@ mod tests {
             let Err(LookupError::Unknown { nearest, .. }) = find(text) else { panic!("{text} was found") };
             assert!(nearest.iter().any(|id| id == near), "{text}: {nearest:?}");
         }
-        for text in ["", "nvidia", "voodoo banshee", "½"] {
+        for text in ["", "nvidia", "voodoo banshee", "½", "rtx", "gtx 780", "a100 24", "rtx 8gb"] {
             let error = find(text).unwrap_err().to_string();
             assert!(error.contains("24GiB"), "{error}");
         }
