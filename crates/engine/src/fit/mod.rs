@@ -6,6 +6,7 @@
 //! tried against its neighbours (`search`).
 
 mod axis;
+mod families;
 mod images;
 mod search;
 mod shelf;

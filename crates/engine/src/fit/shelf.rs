@@ -1,6 +1,6 @@
 //! What was made of a process beside the part that was asked for, until another part asks for it.
 
-use super::steps::KEPT;
+use super::families::KEPT;
 use crate::{Plan, Timeline};
 use std::cell::RefCell;
 
