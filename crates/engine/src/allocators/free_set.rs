@@ -30,11 +30,13 @@ fn is_before(chunk: &Chunk, other: &Chunk) -> bool {
     chunk.size < other.size || (chunk.size == other.size && chunk.address < other.address)
 }
 
-/// The first and the last chunk of a list.
+/// The first and the last chunk of a list, and the one that came last or stood beside it: the next to come belongs near it, since
+/// tensors of one size die in order, one way or the other.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     first: u32,
     last: u32,
+    recent: u32,
 }
 
 /// Free chunks in ascending order.
@@ -47,7 +49,7 @@ pub(super) struct FreeSet {
 
 impl Default for FreeSet {
     fn default() -> FreeSet {
-        FreeSet { lists: [Ends { first: NONE, last: NONE }; LISTS], held: [0; WORDS] }
+        FreeSet { lists: [Ends { first: NONE, last: NONE, recent: NONE }; LISTS], held: [0; WORDS] }
     }
 }
 
@@ -82,14 +84,17 @@ impl FreeSet {
         let chunk = &chunks[id];
         let list = list_of(chunk.size);
         let ends = &mut self.lists[list];
-        let (mut smaller, mut larger) = (ends.last, NONE);
-        // Freed in order of address, chunks of one size come at the end.
-        if smaller != NONE && !is_before(&chunks[smaller], chunk) {
-            (smaller, larger) = (NONE, ends.first);
-            while is_before(&chunks[larger], chunk) {
+        let (mut smaller, mut larger) = (ends.recent, NONE);
+        while smaller != NONE && !is_before(&chunks[smaller], chunk) {
+            (smaller, larger) = (chunks[smaller].smaller, smaller);
+        }
+        if larger == NONE && smaller != NONE {
+            larger = chunks[smaller].larger;
+            while larger != NONE && is_before(&chunks[larger], chunk) {
                 (smaller, larger) = (larger, chunks[larger].larger);
             }
         }
+        ends.recent = id;
         match smaller {
             NONE => ends.first = id,
             _ => chunks[smaller].larger = id,
@@ -104,6 +109,7 @@ impl FreeSet {
     }
 
     /// Takes a chunk out.
+    #[inline]
     pub(super) fn remove(&mut self, chunks: &mut Chunks, id: u32) {
         let Chunk { smaller, larger, list, .. } = chunks[id];
         let list = usize::from(list).min(LISTS - 1);
@@ -115,6 +121,9 @@ impl FreeSet {
         match larger {
             NONE => ends.last = smaller,
             _ => chunks[larger].smaller = smaller,
+        }
+        if ends.recent == id {
+            ends.recent = if smaller == NONE { larger } else { smaller };
         }
         if ends.first == NONE {
             self.held[list / 64] &= !(1 << (list % 64));
