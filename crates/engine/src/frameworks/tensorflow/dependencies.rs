@@ -2,6 +2,7 @@
 
 use super::{Effect, Flow, Wire};
 use memfit_graph::kernels::Kernel;
+use smallvec::SmallVec;
 
 /// Whether a kernel runs for what it does to a variable, whoever reads its outputs.
 pub(super) fn has_effect(kernel: &Kernel) -> bool {
@@ -31,7 +32,7 @@ pub(super) fn needed(flow: &Flow, kept: &[Wire]) -> Vec<bool> {
 /// By kernel, what waits for others.
 pub(super) struct Waits {
     /// Those that wait for it, in the order of the kernels that were gone through.
-    pub(super) readers: Vec<Vec<u32>>,
+    pub(super) readers: Vec<SmallVec<[u32; 4]>>,
     /// How many others it waits for.
     pub(super) number: Vec<u32>,
     /// The kernels that were gone through.
@@ -42,13 +43,13 @@ impl Waits {
     /// What these kernels wait for; `one` is who stands for what they read.
     pub(super) fn of(flow: &Flow, kernels: impl Iterator<Item = u32>, one: impl Fn(u32) -> u32) -> Waits {
         let mut waits = Waits {
-            readers: vec![Vec::new(); flow.kernels.len()],
+            readers: vec![SmallVec::new(); flow.kernels.len()],
             number: vec![0; flow.kernels.len()],
             needed: Vec::new(),
         };
         for at in kernels {
             waits.needed.push(at);
-            let mut from: Vec<u32> = reads(&flow.kernels[at as usize]).map(&one).collect();
+            let mut from: SmallVec<[u32; 8]> = reads(&flow.kernels[at as usize]).map(&one).collect();
             from.sort_unstable();
             from.dedup();
             waits.number[at as usize] = u32::try_from(from.len()).unwrap_or(u32::MAX);

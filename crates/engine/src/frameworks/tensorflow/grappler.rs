@@ -20,6 +20,7 @@ use super::names::{self, Names};
 use super::{Effect, Flow, Stage, Wire};
 use memfit_graph::kernels::Kernel;
 use memfit_graph::order::sorted_by_key;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// Where a kernel stands in the graph: of several that become ready together the last one runs first.
@@ -246,7 +247,7 @@ fn remapped(flow: &Flow, order: &[u32], walked: &[u32], bodies: &Bodies, constan
 }
 
 /// Puts what is reached from these behind what it reaches, the last of them first.
-fn visit(begin: Vec<u32>, readers: &[Vec<u32>], done: &mut [bool], reversed: &mut Vec<u32>) {
+fn visit(begin: Vec<u32>, readers: &[SmallVec<[u32; 4]>], done: &mut [bool], reversed: &mut Vec<u32>) {
     let mut stack: Vec<(u32, bool)> = begin.into_iter().map(|at| (at, false)).collect();
     while let Some((at, left)) = stack.pop() {
         if done[at as usize] {

@@ -13,6 +13,7 @@ use crate::{Category, Mode, Phase, StorageId, Timeline};
 use memfit_graph::kernels::Kernel;
 use memfit_graph::{Bytes, DType};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A step that was played.
@@ -26,8 +27,10 @@ pub(super) struct Play<'a> {
     builder: &'a Builder<'a>,
     /// Wires that are held to the end.
     kept: &'a [Wire],
-    /// By kernel, the number of its first wire.
-    first: Vec<u32>,
+    /// By kernel, the number of its first wire, and where its inputs begin; of one more kernel, where those of all end.
+    first: Vec<(u32, u32)>,
+    /// The wires that kernels read, one kernel after the other.
+    inputs: Vec<u32>,
     /// By wire.
     made: Vec<Output>,
     /// By kernel, what it holds while it runs.
@@ -39,6 +42,7 @@ pub(super) struct Play<'a> {
 struct Output {
     dtype: DType,
     elements: u64,
+    place: Place,
     category: Category,
 }
 
@@ -52,22 +56,33 @@ impl<'a> Play<'a> {
         gradients: &BTreeMap<u32, Wire>,
     ) -> Play<'a> {
         let kernels = &builder.flow.kernels;
-        let (mut first, mut made) = (Vec::with_capacity(kernels.len()), Vec::new());
+        let (mut first, mut made) = (Vec::with_capacity(kernels.len() + 1), Vec::new());
         let convolutions = Convolutions::of(builder.plan);
         let held =
             convolutions.iter().flat_map(|c| kernels.iter().map(|kernel| c.held(&builder.flow, kernel)));
         let held = held.collect();
+        let number = |n: usize| u32::try_from(n).unwrap_or(NONE);
+        let mut read = 0;
         for kernel in kernels {
-            first.push(u32::try_from(made.len()).unwrap_or(NONE));
+            first.push((number(made.len()), number(read)));
+            read += kernel.inputs.len();
             let category = match kernel.stage {
                 Stage::Forward => Category::Activation,
                 Stage::Backward => Category::ActivationGradient,
                 Stage::Update => Category::Transient,
             };
             let outputs = kernel.outputs.iter();
-            made.extend(outputs.map(|o| Output { dtype: o.dtype, elements: o.elements(), category }));
+            made.extend(outputs.map(|o| Output {
+                dtype: o.dtype,
+                elements: o.elements(),
+                place: o.place,
+                category,
+            }));
         }
-        let mut play = Play { builder, kept, first, made, held };
+        first.push((number(made.len()), number(read)));
+        let wire = |wire: &Wire| first[wire.kernel as usize].0 + wire.output;
+        let inputs = kernels.iter().flat_map(|kernel| &kernel.inputs).map(wire).collect();
+        let mut play = Play { builder, kept, first, inputs, made, held };
         for wire in gradients.values() {
             let wire = play.number(*wire);
             play.made[wire].category = Category::Gradient;
@@ -76,7 +91,14 @@ impl<'a> Play<'a> {
     }
 
     fn number(&self, wire: Wire) -> usize {
-        (self.first[wire.kernel as usize] + wire.output) as usize
+        (self.first[wire.kernel as usize].0 + wire.output) as usize
+    }
+
+    /// The numbers of a kernel's outputs, and of the wires that it reads.
+    fn wires(&self, kernel: u32) -> (Range<usize>, &[u32]) {
+        let at = kernel as usize;
+        let ((made, read), (made_end, read_end)) = (self.first[at], self.first[at + 1]);
+        (made as usize..made_end as usize, &self.inputs[read as usize..read_end as usize])
     }
 
     /// Plays an order. A wire of `holds` is held until this many kernels have run.
@@ -114,20 +136,18 @@ impl<'a> Play<'a> {
             }
         }
         let mut uses = vec![0_u32; self.made.len()];
-        let read = order.iter().flat_map(|at| &flow.kernels[*at as usize].inputs);
+        order.iter().flat_map(|at| self.wires(*at).1).for_each(|wire| uses[*wire as usize] += 1);
         let held = holds.iter().map(|(wire, _)| wire);
-        read.chain(self.kept).chain(held).for_each(|wire| uses[self.number(*wire)] += 1);
+        self.kept.iter().chain(held).for_each(|wire| uses[self.number(*wire)] += 1);
         let mut until: BTreeMap<usize, Vec<Wire>> = BTreeMap::new();
         holds.iter().for_each(|(wire, end)| until.entry(*end).or_default().push(*wire));
         // By wire.
         let mut storages = vec![NONE; self.made.len()];
-        let of = |storages: &[u32], wire: Wire| {
-            Some(storages[self.number(wire)]).filter(|id| *id != NONE).map(StorageId)
-        };
+        let of = |storages: &[u32], wire: usize| Some(storages[wire]).filter(|id| *id != NONE).map(StorageId);
         let mut inputs: Vec<Option<StorageId>> = Vec::new();
         for (done, at) in order.iter().enumerate() {
-            for storage in until.remove(&done).into_iter().flatten().filter_map(|wire| of(&storages, wire)) {
-                memory.release(storage);
+            for wire in until.remove(&done).into_iter().flatten() {
+                of(&storages, self.number(wire)).into_iter().for_each(|storage| memory.release(storage));
             }
             let kernel = &flow.kernels[*at as usize];
             memory.layer = kernel.layer;
@@ -137,20 +157,21 @@ impl<'a> Play<'a> {
                 Stage::Update => Phase::OptimizerStep,
             };
             inputs.clear();
-            inputs.extend(kernel.inputs.iter().map(|wire| of(&storages, *wire)));
+            let (outputs, read) = self.wires(*at);
+            inputs.extend(read.iter().map(|wire| of(&storages, *wire as usize)));
             memory.note_reads(kernel.name, kernel.stage, &inputs);
-            for (wire, made) in (self.first[*at as usize] as usize..).zip(&kernel.outputs) {
-                let Output { elements, category, .. } = self.made[wire];
+            for wire in outputs {
+                let Output { dtype, elements, place, category } = self.made[wire];
                 let reused = || {
-                    let same = |(from, storage): (&Wire, &Option<StorageId>)| {
-                        let from = self.made[self.number(*from)];
+                    let same = |(from, storage): (&u32, &Option<StorageId>)| {
+                        let from = self.made[*from as usize];
                         let storage = (*storage)?;
-                        let fits = from.dtype == made.dtype && from.elements == elements;
+                        let fits = from.dtype == dtype && from.elements == elements;
                         (fits && memory.references[storage.0 as usize] == 1).then_some(storage)
                     };
-                    kernel.inputs.iter().zip(&inputs).find_map(same)
+                    read.iter().zip(&inputs).find_map(same)
                 };
-                let storage = match (made.place, kernel.effect) {
+                let storage = match (place, kernel.effect) {
                     (Place::Host, _) => continue,
                     (Place::Alias, Effect::Read(variable)) => Some(variables[variable as usize]),
                     (Place::Alias, Effect::Feed(feed)) => feeds[feed as usize],
@@ -159,10 +180,10 @@ impl<'a> Play<'a> {
                     (Place::Reuse | Place::New, _) => None,
                 };
                 let fresh = storage.is_none();
-                if fresh && made.place == Place::Alias {
+                if fresh && place == Place::Alias {
                     continue;
                 }
-                let bytes = || made.dtype.size_of(elements);
+                let bytes = || dtype.size_of(elements);
                 let storage = storage.unwrap_or_else(|| memory.allocate(bytes(), category, kernel.name));
                 memory.references[storage.0 as usize] += uses[wire];
                 storages[wire] = storage.0;
@@ -179,7 +200,7 @@ impl<'a> Play<'a> {
         }
         if memory.records && builder.plan.mode == Mode::Infer {
             let given: BTreeSet<StorageId> =
-                self.kept.iter().filter_map(|wire| of(&storages, *wire)).collect();
+                self.kept.iter().filter_map(|wire| of(&storages, self.number(*wire))).collect();
             memory.timeline.outputs = given.into_iter().collect();
         }
     }

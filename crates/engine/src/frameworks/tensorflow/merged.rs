@@ -6,6 +6,7 @@
 
 use super::{Flow, names};
 use memfit_graph::kernels::{Effect, Wire};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// Kernels that the number of inputs, the inputs and the result's shape determine.
@@ -30,7 +31,7 @@ const VIEWS: &[(&str, usize)] = &[("ExpandDims", 1), ("Identity", 1), ("Reshape"
 
 /// Lets all read the first of several equal kernels; XLA does so with views too (xla/service/hlo_cse.cc).
 pub(super) fn merge(flow: &mut Flow, views: bool) {
-    let mut first: BTreeMap<Vec<u64>, u32> = BTreeMap::new();
+    let mut first: BTreeMap<SmallVec<[u64; 9]>, u32> = BTreeMap::new();
     // By kernel, the one that stands for it.
     let mut one: Vec<u32> = Vec::with_capacity(flow.kernels.len());
     for (at, kernel) in (0..).zip(&mut flow.kernels) {
@@ -43,13 +44,13 @@ pub(super) fn merge(flow: &mut Flow, views: bool) {
             one.push(at);
             continue;
         };
-        let mut key: Vec<u64> =
+        let mut key: SmallVec<[u64; 9]> =
             kernel.inputs.iter().map(|wire| u64::from(wire.kernel) << 32 | u64::from(wire.output)).collect();
         if names::commutes(kernel) {
             key.sort_unstable();
         }
         key.extend([name as u64, made.dtype.size_of(1).0]);
-        key.extend(&made.shape);
+        key.extend(made.shape.iter().copied());
         one.push(*first.entry(key).or_insert(at));
     }
 }

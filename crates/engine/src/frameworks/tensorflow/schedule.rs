@@ -51,7 +51,7 @@ impl<'a> Schedule<'a> {
         let kernels = || (0..).zip(&needed).filter(|(_, needed)| **needed).map(|(at, _)| at);
         let mut waits = Waits::of(flow, kernels(), |from| from);
         for list in waits.readers.iter_mut().filter(|list| list.len() > 1) {
-            *list = sorted_by_key(std::mem::take(list), |reader| positions.of(*reader).into());
+            list.sort_by_key(|reader| positions.of(*reader));
         }
         let first = kernels().filter(|at| waits.number[*at as usize] == 0).collect();
         let first = sorted_by_key(first, |at| u64::from(u32::MAX - positions.of(*at)));

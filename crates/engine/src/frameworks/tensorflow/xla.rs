@@ -9,7 +9,6 @@
 use super::{Effect, Flow, Place, Wire, centred, padded, rewritten, stacked, together, turned};
 use memfit_graph::kernels::{Kernel, Stage};
 use memfit_graph::{Bytes, DType};
-use std::collections::BTreeSet;
 
 /// Kernels with an output of their own that move or compare elements one by one.
 const MOVES: &[&str] = &[
@@ -106,9 +105,13 @@ pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
         let is_fused = |wire: &Wire, fused: &[bool]| fused[wire.kernel as usize] && wire.output == 0;
         if flow.kernels[i].inputs.iter().any(|wire| is_fused(wire, &fused)) {
             // Inputs come before what reads them, so theirs are widened already.
-            let (mut inputs, mut seen, mut after) =
-                (Vec::new(), BTreeSet::new(), flow.kernels[i].after.clone());
-            for wire in flow.kernels[i].inputs.clone() {
+            let (mut inputs, mut after) = (Vec::new(), flow.kernels[i].after.clone());
+            let read = |inputs: &mut Vec<Wire>, wire: Wire| {
+                if !inputs.contains(&wire) {
+                    inputs.push(wire);
+                }
+            };
+            for wire in std::mem::take(&mut flow.kernels[i].inputs) {
                 let at = wire.kernel as usize;
                 if fused[at] && inputs.len() + flow.kernels[at].inputs.len() > MOST_OPERANDS {
                     fused[at] = false;
@@ -117,12 +120,11 @@ pub(super) fn fuse(flow: &mut Flow, kept: &[Wire]) {
                 let from = &flow.kernels[at];
                 long[i] |= fused[at] && is_long(from);
                 if !is_fused(&wire, &fused) {
-                    inputs.extend(Some(wire).filter(|wire| seen.insert(*wire)));
+                    read(&mut inputs, wire);
                     continue;
                 }
                 let statistics = Some(Wire { output: 1, ..wire }).filter(|_| is_norm(from));
-                inputs
-                    .extend(from.inputs.iter().copied().chain(statistics).filter(|wire| seen.insert(*wire)));
+                from.inputs.iter().copied().chain(statistics).for_each(|wire| read(&mut inputs, wire));
                 after.extend(&from.after);
             }
             flow.kernels[i].inputs = inputs;
