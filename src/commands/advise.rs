@@ -2,6 +2,7 @@
 
 use crate::args::{AdviseArgs, Format};
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::{Finding, load, output};
 use memfit_engine::advise::{Around, Code, advise as look};
 use memfit_engine::{Aside, Verdict};
@@ -27,8 +28,10 @@ pub(crate) fn advise(args: &AdviseArgs) -> Result<Finding, Failure> {
     let (weight_decay, clip_norm) = args.plan.numbers();
     let code = Code { release, weight_decay, clip_norm }.of_file(plan.framework, &producer);
     let around = Around { life: args.life.life(), code };
+    let progress = Progress::new("looking for changes", 1);
     let advice = look(&ready.model, &ready.binding, &plan, &card, &around)
         .map_err(|problems| ready.failure(problems))?;
+    drop(progress);
     output::print(&match args.format.format {
         Format::Json => report::json(&ready.name, &advice, &warnings),
         Format::Text => report::text(&ready.name, &advice, &warnings, args.code, output::width()),
