@@ -98,7 +98,7 @@ impl Bodies {
     }
 
     /// What a kernel reads in the graph: at the place of what a step takes from the one before, what the first step begins with too.
-    fn reads(&self, flow: &Flow, at: u32) -> Vec<u32> {
+    fn reads(&self, flow: &Flow, at: u32) -> SmallVec<[u32; 8]> {
         let first = |at: u32| reads(&flow.kernels[at as usize]).map(|from| self.first[from as usize]);
         let begins = first(at);
         let Some(second) = self.second.get(&at) else { return begins.collect() };

@@ -27,14 +27,24 @@ pub(super) struct Play<'a> {
     builder: &'a Builder<'a>,
     /// Wires that are held to the end.
     kept: &'a [Wire],
-    /// By kernel, the number of its first wire, and where its inputs begin; of one more kernel, where those of all end.
-    first: Vec<(u32, u32)>,
+    /// By kernel; of one more, where the wires of all end.
+    first: Vec<First>,
     /// The wires that kernels read, one kernel after the other.
     inputs: Vec<u32>,
     /// By wire.
     made: Vec<Output>,
     /// By kernel, what it holds while it runs.
     held: Vec<Held>,
+}
+
+/// Where a kernel's wires begin, and what it does besides.
+#[derive(Clone, Copy)]
+struct First {
+    /// The number of its first wire.
+    made: u32,
+    /// The place of its first input.
+    read: u32,
+    effect: Effect,
 }
 
 /// What an output is in any order.
@@ -64,7 +74,7 @@ impl<'a> Play<'a> {
         let number = |n: usize| u32::try_from(n).unwrap_or(NONE);
         let mut read = 0;
         for kernel in kernels {
-            first.push((number(made.len()), number(read)));
+            first.push(First { made: number(made.len()), read: number(read), effect: kernel.effect });
             read += kernel.inputs.len();
             let category = match kernel.stage {
                 Stage::Forward => Category::Activation,
@@ -79,8 +89,8 @@ impl<'a> Play<'a> {
                 category,
             }));
         }
-        first.push((number(made.len()), number(read)));
-        let wire = |wire: &Wire| first[wire.kernel as usize].0 + wire.output;
+        first.push(First { made: number(made.len()), read: number(read), effect: Effect::None });
+        let wire = |wire: &Wire| first[wire.kernel as usize].made + wire.output;
         let inputs = kernels.iter().flat_map(|kernel| &kernel.inputs).map(wire).collect();
         let mut play = Play { builder, kept, first, inputs, made, held };
         for wire in gradients.values() {
@@ -91,14 +101,13 @@ impl<'a> Play<'a> {
     }
 
     fn number(&self, wire: Wire) -> usize {
-        (self.first[wire.kernel as usize].0 + wire.output) as usize
+        (self.first[wire.kernel as usize].made + wire.output) as usize
     }
 
     /// The numbers of a kernel's outputs, and of the wires that it reads.
     fn wires(&self, kernel: u32) -> (Range<usize>, &[u32]) {
-        let at = kernel as usize;
-        let ((made, read), (made_end, read_end)) = (self.first[at], self.first[at + 1]);
-        (made as usize..made_end as usize, &self.inputs[read as usize..read_end as usize])
+        let [own, next] = [0, 1].map(|after| self.first[kernel as usize + after]);
+        (own.made as usize..next.made as usize, &self.inputs[own.read as usize..next.read as usize])
     }
 
     /// Plays an order. A wire of `holds` is held until this many kernels have run.
@@ -149,17 +158,13 @@ impl<'a> Play<'a> {
             for wire in until.remove(&done).into_iter().flatten() {
                 of(&storages, self.number(wire)).into_iter().for_each(|storage| memory.release(storage));
             }
-            let kernel = &flow.kernels[*at as usize];
-            memory.layer = kernel.layer;
-            memory.phase = match kernel.stage {
-                Stage::Forward => Phase::Forward,
-                Stage::Backward => Phase::Backward,
-                Stage::Update => Phase::OptimizerStep,
-            };
             inputs.clear();
             let (outputs, read) = self.wires(*at);
             inputs.extend(read.iter().map(|wire| of(&storages, *wire as usize)));
-            memory.note_reads(kernel.name, kernel.stage, &inputs);
+            let effect = self.first[*at as usize].effect;
+            if memory.records {
+                memory.enter(&flow.kernels[*at as usize], &inputs);
+            }
             for wire in outputs {
                 let Output { dtype, elements, place, category } = self.made[wire];
                 let reused = || {
@@ -171,7 +176,7 @@ impl<'a> Play<'a> {
                     };
                     read.iter().zip(&inputs).find_map(same)
                 };
-                let storage = match (place, kernel.effect) {
+                let storage = match (place, effect) {
                     (Place::Host, _) => continue,
                     (Place::Alias, Effect::Read(variable)) => Some(variables[variable as usize]),
                     (Place::Alias, Effect::Feed(feed)) => feeds[feed as usize],
@@ -184,7 +189,8 @@ impl<'a> Play<'a> {
                     continue;
                 }
                 let bytes = || dtype.size_of(elements);
-                let storage = storage.unwrap_or_else(|| memory.allocate(bytes(), category, kernel.name));
+                let storage = storage
+                    .unwrap_or_else(|| memory.allocate(bytes(), category, flow.kernels[*at as usize].name));
                 memory.references[storage.0 as usize] += uses[wire];
                 storages[wire] = storage.0;
                 if fresh {
@@ -195,7 +201,7 @@ impl<'a> Play<'a> {
             if let Some(held) = self.held.get(*at as usize) {
                 memory.hold(*held);
             }
-            memory.write(kernel, &inputs, &mut variables, builder);
+            memory.write(effect, &inputs, &mut variables, builder);
             inputs.iter().flatten().for_each(|storage| memory.release(*storage));
         }
         if memory.records && builder.plan.mode == Mode::Infer {
@@ -273,9 +279,15 @@ impl Memory {
         }
     }
 
-    /// Notes which of forward's storages a gradient kernel reads.
-    fn note_reads(&mut self, name: &'static str, stage: Stage, inputs: &[Option<StorageId>]) {
-        if stage != Stage::Backward || !self.records {
+    /// Notes that a kernel runs, and which of forward's storages it reads where it makes a gradient.
+    fn enter(&mut self, kernel: &Kernel, inputs: &[Option<StorageId>]) {
+        self.layer = kernel.layer;
+        self.phase = match kernel.stage {
+            Stage::Forward => Phase::Forward,
+            Stage::Backward => Phase::Backward,
+            Stage::Update => Phase::OptimizerStep,
+        };
+        if kernel.stage != Stage::Backward {
             return;
         }
         for storage in inputs.iter().flatten().filter(|s| self.forward[s.0 as usize]) {
@@ -283,8 +295,8 @@ impl Memory {
             let entry = self.saved.entry(*storage);
             let saved =
                 entry.or_insert(SavedStorage { storage: *storage, layer, holders: Default::default() });
-            if !saved.holders.contains(&name) {
-                saved.holders.push(name);
+            if !saved.holders.contains(&kernel.name) {
+                saved.holders.push(kernel.name);
             }
         }
     }
@@ -292,12 +304,12 @@ impl Memory {
     /// What a kernel does to a variable.
     fn write(
         &mut self,
-        kernel: &Kernel,
+        effect: Effect,
         inputs: &[Option<StorageId>],
         variables: &mut [StorageId],
         builder: &Builder<'_>,
     ) {
-        let (variable, given) = match kernel.effect {
+        let (variable, given) = match effect {
             Effect::Update(variable) => (variable, None),
             Effect::Assign(variable) => (variable, inputs.first().copied().flatten()),
             Effect::Scatter(_) | Effect::Read(_) | Effect::Feed(_) | Effect::None => return,

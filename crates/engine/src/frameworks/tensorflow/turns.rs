@@ -36,6 +36,9 @@ impl<'a> Steps<'a> {
 
     /// The kernel, whose inputs are there, unless its step may not begin yet.
     pub(super) fn admit(&mut self, at: u32) -> Option<u32> {
+        if self.frames.is_empty() {
+            return Some(at);
+        }
         let Some(turn) = self.flow.kernels[at as usize].turn else { return Some(at) };
         let Some(frame) = self.frames.get_mut(&turn.of) else { return Some(at) };
         let oldest = frame.left.keys().next().copied().unwrap_or(turn.step);
@@ -48,6 +51,9 @@ impl<'a> Steps<'a> {
 
     /// The kernel has run: what may begin because its step is over.
     pub(super) fn end(&mut self, at: u32) -> Vec<u32> {
+        if self.frames.is_empty() {
+            return Vec::new();
+        }
         let Some(turn) = self.flow.kernels[at as usize].turn else { return Vec::new() };
         let Some(frame) = self.frames.get_mut(&turn.of) else { return Vec::new() };
         let left = frame.left.entry(turn.step).or_default();
