@@ -90,6 +90,11 @@ impl Chunks {
         self.insert(Chunk { address, size, prev, next, smaller, larger, list: 0, state, pool, note: 0 })
     }
 
+    /// Lets the next segment begin at a multiple of so many bytes.
+    pub(super) fn align(&mut self, bytes: u64) {
+        self.next_address = self.next_address.next_multiple_of(bytes);
+    }
+
     fn insert(&mut self, chunk: Chunk) -> u32 {
         if let Some(id) = self.spare.pop() {
             self[id] = chunk;

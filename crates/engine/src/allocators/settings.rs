@@ -38,6 +38,12 @@ pub struct Room {
     pub chip: Chip,
 }
 
+/// So many thousandths.
+fn share(bytes: Bytes, thousandths: u32) -> Bytes {
+    let part = u128::from(bytes.0) * u128::from(thousandths) / 1000;
+    Bytes(u64::try_from(part).unwrap_or(u64::MAX))
+}
+
 impl AllocatorSettings {
     /// What no framework would take: a share of the card that is none or more than all, and blocks that PyTorch always splits.
     pub(crate) fn check(&self) -> Vec<Problem> {
@@ -51,12 +57,8 @@ impl AllocatorSettings {
 
     /// The most that the framework's allocator can hold there.
     pub fn limit(&self, framework: Framework, room: &Room) -> Bytes {
-        let share = |thousandths: u32| {
-            let bytes = u128::from(room.total.0) * u128::from(thousandths) / 1000;
-            Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
-        };
         let limit = match framework {
-            Framework::Pytorch => self.memory_fraction.map_or(Bytes(u64::MAX), share),
+            Framework::Pytorch => self.memory_fraction.map_or(Bytes(u64::MAX), |n| share(room.total, n)),
             Framework::Tensorflow => self.memory_limit.unwrap_or_else(|| {
                 let memory = TensorflowMemory {
                     total: room.total,
@@ -98,7 +100,7 @@ impl AllocatorSettings {
             Framework::Pytorch | Framework::Tensorflow if self.cuda_malloc_async => {
                 Box::new(CudaAsyncPool::new(limit, Some(limit)))
             }
-            Framework::Pytorch => Box::new(self.pytorch(Some(limit))),
+            Framework::Pytorch => Box::new(self.pytorch(Some((limit, total)))),
             Framework::Tensorflow => {
                 let allow_growth = self.memory_growth;
                 Box::new(BfcAllocator::new(BfcConfig { allow_growth, ..BfcConfig::within(limit) }))
@@ -110,13 +112,13 @@ impl AllocatorSettings {
         }
     }
 
-    /// PyTorch's own allocator, inside of a limit where there is one.
-    fn pytorch(&self, limit: Option<Bytes>) -> PytorchAllocator {
-        let allowed = self.memory_fraction.and(limit);
-        PytorchAllocator::new(match limit {
-            Some(_) => PytorchAllocatorConfig { limit, allowed, ..self.pytorch.clone() },
-            None => self.pytorch.clone(),
-        })
+    /// PyTorch's own allocator, inside of a limit on a card of a total where there is one. The whole of a card (1.0) is as if
+    /// no share were set.
+    fn pytorch(&self, room: Option<(Bytes, Bytes)>) -> PytorchAllocator {
+        let Some((limit, total)) = room else { return PytorchAllocator::new(self.pytorch.clone()) };
+        let part = self.memory_fraction.filter(|thousandths| *thousandths < 1000);
+        let allowed = part.map(|thousandths| share(total, thousandths));
+        PytorchAllocator::new(PytorchAllocatorConfig { limit: Some(limit), allowed, ..self.pytorch.clone() })
     }
 
     /// Whether that is the one. Searches for the largest batch run it a thousand times, so it is called directly.
@@ -146,7 +148,7 @@ impl AllocatorSettings {
         total: Bytes,
     ) -> Replay {
         if self.is_pytorch(framework) {
-            return replay(timeline, &mut self.pytorch(Some(limit)));
+            return replay(timeline, &mut self.pytorch(Some((limit, total))));
         }
         replay(timeline, &mut *self.within(framework, limit, total))
     }
@@ -224,6 +226,26 @@ mod tests {
         ] {
             assert_eq!(settings.limit(framework, &ROOM), Bytes(mib * MIB), "{framework:?} {settings:?}");
         }
+    }
+
+    #[test]
+    fn a_whole_card_is_no_share_of_it_and_collects_no_garbage() {
+        let collects = |thousandths| {
+            let settings = AllocatorSettings {
+                pytorch: PytorchAllocatorConfig::default().apply("garbage_collection_threshold:0.5").unwrap(),
+                memory_fraction: Some(thousandths),
+                ..AllocatorSettings::default()
+            };
+            // 12 GB are left of 16: half of what is allowed is not half of that.
+            let mut inside = settings.within(Framework::Pytorch, Bytes(12_000 * MIB), Bytes(16_000 * MIB));
+            let (old, more) = (inside.allocate(Bytes(2_000 * MIB)), inside.allocate(Bytes(5_000 * MIB)));
+            inside.free(old.unwrap());
+            let before = inside.usage().reserved;
+            inside.allocate(Bytes(2_100 * MIB)).unwrap();
+            inside.free(more.unwrap());
+            inside.usage().reserved < before + Bytes(2_100 * MIB)
+        };
+        assert_eq!([1000, 990, 800].map(collects), [false, false, true]);
     }
 
     #[test]

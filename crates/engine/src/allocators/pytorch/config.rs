@@ -25,8 +25,8 @@ const INTERVALS: usize = 16;
 pub struct PytorchAllocatorConfig {
     /// Blocks of this size and more are not split, and serve only requests of this size and more. None: no such size.
     pub max_split_size: Option<Bytes>,
-    /// By how much a block above `max_split_size` may be larger than its request.
-    pub max_non_split_rounding: Bytes,
+    /// By how much a block above `max_split_size` may be larger than its request. None: by a `large_segment`.
+    pub max_non_split_rounding: Option<Bytes>,
     /// The segment that requests between 1 and 10 MiB share.
     pub large_segment: Bytes,
     /// Whether one growing segment a pool takes the place of many.
@@ -47,7 +47,7 @@ impl Default for PytorchAllocatorConfig {
     fn default() -> PytorchAllocatorConfig {
         PytorchAllocatorConfig {
             max_split_size: None,
-            max_non_split_rounding: Bytes(LARGE_SEGMENT),
+            max_non_split_rounding: None,
             large_segment: Bytes(LARGE_SEGMENT),
             expandable_segments: false,
             garbage_collection_threshold: 0,
@@ -72,6 +72,14 @@ impl std::error::Error for ConfigError {}
 
 fn wrong<T>(key: &str, value: &str, expected: &str) -> Result<T, ConfigError> {
     Err(ConfigError(format!("{key}:{value}: expected {expected}")))
+}
+
+fn at_least<T>(key: &str, value: &str, mib: u64) -> Result<T, ConfigError> {
+    wrong(key, value, &format!("a number of MiB of at least {mib}"))
+}
+
+fn mib(bytes: Bytes) -> String {
+    (bytes.0 / Bytes::MIB).to_string()
 }
 
 impl PytorchAllocatorConfig {
@@ -104,20 +112,27 @@ impl PytorchAllocatorConfig {
                 None => return wrong(key, value, "a comma behind it"),
             };
         }
+        let sizes = [
+            ("max_split_size_mb", self.max_split_size),
+            ("max_non_split_rounding_mb", self.max_non_split_rounding),
+        ];
+        let least = self.large_segment;
+        if let Some((key, Some(size))) = sizes.into_iter().find(|(_, size)| size.is_some_and(|b| b < least)) {
+            return at_least(key, &mib(size), least.0 / Bytes::MIB);
+        }
         Ok(self)
     }
 
     /// The settings as [`PytorchAllocatorConfig::apply`] and PyTorch read them; none where they are PyTorch's own. Limits are set elsewhere.
     pub fn text(&self) -> Option<String> {
         let own = PytorchAllocatorConfig::default();
-        let mib = |bytes: Bytes| (bytes.0 / Bytes::MIB).to_string();
         let share = |millionths: u32| format!("0.{millionths:06}").trim_end_matches('0').to_owned();
-        let other = |bytes: Bytes, usual: Bytes| (bytes != usual).then(|| mib(bytes));
+        let segment = Some(self.large_segment).filter(|size| *size != own.large_segment);
         let settings = [
             ("expandable_segments", self.expandable_segments.then(|| "True".to_owned())),
             ("max_split_size_mb", self.max_split_size.map(mib)),
-            ("max_non_split_rounding_mb", other(self.max_non_split_rounding, own.max_non_split_rounding)),
-            ("large_segment_size_mb", other(self.large_segment, own.large_segment)),
+            ("max_non_split_rounding_mb", self.max_non_split_rounding.map(mib)),
+            ("large_segment_size_mb", segment.map(mib)),
             (
                 "garbage_collection_threshold",
                 Some(self.garbage_collection_threshold).filter(|n| *n > 0).map(share),
@@ -139,20 +154,16 @@ impl PytorchAllocatorConfig {
     fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
         let mib = |least: u64| match value.parse::<u64>() {
             Ok(n) if n >= least && n < 1 << 40 => Ok(Bytes::mib(n)),
-            _ => wrong(key, value, &format!("a number of MiB of at least {least}")),
+            _ => at_least(key, value, least),
         };
         match key {
-            "max_split_size_mb" => self.max_split_size = Some(mib(LARGE_SEGMENT / Bytes::MIB)?),
-            "max_non_split_rounding_mb" => {
-                self.max_non_split_rounding = mib(LARGE_SEGMENT / Bytes::MIB)?;
-            }
-            "large_segment_size_mb" => {
-                self.large_segment = mib(MIN_LARGE_REQUEST / Bytes::MIB)?.round_up(LARGE_ROUNDING);
-            }
+            "max_split_size_mb" => self.max_split_size = Some(mib(0)?),
+            "max_non_split_rounding_mb" => self.max_non_split_rounding = Some(mib(0)?),
+            "large_segment_size_mb" => self.large_segment = mib(MIN_LARGE_REQUEST / Bytes::MIB + 1)?,
             "expandable_segments" => {
                 self.expandable_segments = match value {
-                    "True" | "true" | "1" => true,
-                    "False" | "false" | "0" => false,
+                    "True" => true,
+                    "False" => false,
                     _ => return wrong(key, value, "True or False"),
                 };
             }
@@ -189,6 +200,9 @@ impl PytorchAllocatorConfig {
             _ => wrong(key, value, "powers of two"),
         };
         let Some(list) = value.strip_prefix('[') else {
+            if value == "0" {
+                return wrong(key, value, "a power of two");
+            }
             self.roundup_power2_divisions = Some([divisor(value)?; INTERVALS]);
             return Ok(());
         };
@@ -238,7 +252,10 @@ impl PytorchAllocatorConfig {
         match self.max_split_size {
             None => true,
             Some(most) if size < most.0 => block < most.0,
-            Some(_) => block < size.saturating_add(self.max_non_split_rounding.0),
+            Some(_) => {
+                let rounding = self.max_non_split_rounding.unwrap_or(self.large_segment);
+                block < size.saturating_add(rounding.0)
+            }
         }
     }
 
@@ -322,6 +339,9 @@ mod tests {
         assert_eq!(c.roundup_power2_divisions.unwrap()[5..12], [8, 8, 2, 4, 2, 4, 1]);
         for (bad, says) in [
             ("max_split_size_mb:19", "at least 20"),
+            ("max_split_size_mb:25,large_segment_size_mb:32", "at least 32"),
+            ("large_segment_size_mb:10", "at least 11"),
+            ("expandable_segments:true", "True or False"),
             ("max_split_sise_mb:200", "no such setting"),
             ("garbage_collection_threshold:1.5", "between 0 and 1"),
             ("roundup_power2_divisions:3", "powers of two"),

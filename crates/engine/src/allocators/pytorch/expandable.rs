@@ -26,7 +26,7 @@ impl PytorchAllocator {
     }
 
     /// `find_expandable_block`: where free memory and address space, one behind the other, are enough.
-    fn expandable(&mut self, pool: usize, size: u64) -> Option<u32> {
+    fn expandable(&mut self, pool: usize, size: u64) -> u32 {
         let room = |mut id: u32| {
             let mut bytes = 0;
             while bytes < size && id != NONE && self.chunks[id].state != State::Live {
@@ -40,19 +40,16 @@ impl PytorchAllocator {
             if prev != NONE && self.chunks[prev].state == State::Free { prev } else { id }
         };
         if let Some(id) = self.pools[pool].unmapped.iter().map(begin).find(|&id| room(id)) {
-            return Some(id);
+            return id;
         }
-        if self.usage.reserved.0 + size.next_multiple_of(self.page(pool)) > self.bound() {
-            return None;
-        }
-        // An eighth more than the device has, since pages may have to move to the end. Both pools' pages divide the
-        // size of a large segment, so that every segment begins at a page.
+        // An eighth more than the device has, since pages may have to move to the end.
         let total = self.config.limit.map_or(UNLIMITED, |b| b.0.min(UNLIMITED));
-        let space = (total + total / 8).max(size).next_multiple_of(self.config.large_segment.0);
+        let space = (total + total / 8).max(size).next_multiple_of(self.page(pool));
+        // Both pools' pages divide two large segments, so that every segment begins at a page.
+        self.chunks.align(2 * self.config.large_segment.0);
         let id = self.chunks.segment(space, u8::from(pool == 1), State::Unmapped);
         self.pools[pool].unmapped.insert((self.chunks[id].address, id));
-        self.segments += 1;
-        Some(id)
+        id
     }
 
     /// `map_block`: puts whole pages behind the first `size` bytes, all or none; returns the joint free block.
@@ -60,11 +57,12 @@ impl PytorchAllocator {
         let chunk = self.chunks[id];
         let pool = chunk.pool as usize;
         let bytes = size.next_multiple_of(self.page(pool)).min(chunk.size);
-        if self.usage.reserved.0 + bytes > self.bound() {
+        if self.usage.reserved.0 + bytes > self.device() {
             return None;
         }
         self.usage.reserved += Bytes(bytes);
         self.driver_calls += 1;
+        self.segments += usize::from(!chunk.is_split());
         self.pools[pool].unmapped.remove(&(chunk.address, id));
         if bytes < chunk.size {
             let rest = self.chunks.split(id, bytes);
@@ -78,7 +76,7 @@ impl PytorchAllocator {
 
     /// `try_allocate_expandable_block`.
     pub(super) fn expand(&mut self, pool: usize, size: u64) -> Option<u32> {
-        let mut id = self.expandable(pool, size)?;
+        let mut id = self.expandable(pool, size);
         if self.chunks[id].state == State::Unmapped {
             id = self.map(id, size.min(self.chunks[id].size))?;
         }

@@ -3,6 +3,7 @@
 //! Source: `c10/cuda/CUDACachingAllocator.cpp` (2.x; constants of 2.15 in [`config`]): `malloc`, `get_free_block`,
 //! `alloc_block`, `should_split`, `free_block`, `release_available_cached_blocks`, `release_cached_blocks`,
 //! `garbage_collect_cached_blocks`. One stream, since blocks of other streams are never shared, and no CUDA graphs.
+//! `tests/caching.rs` runs it beside PyTorch's own.
 //!
 //! A request is rounded and looked for in its pool, small (up to 1 MiB) or large: the smallest free block that
 //! fits, the lowest of equals. Without one a segment is taken from the driver; should that fail, oversize cached
@@ -63,10 +64,19 @@ impl PytorchAllocator {
         }
     }
 
+    /// What the device can give.
+    fn device(&self) -> u64 {
+        self.config.limit.map_or(u64::MAX, |b| b.0)
+    }
+
+    /// What is allowed.
+    fn allowed(&self) -> u64 {
+        self.config.allowed.map_or(u64::MAX, |b| b.0)
+    }
+
     /// The most that the allocator may hold.
     fn bound(&self) -> u64 {
-        let least = |a: Option<Bytes>, b: Bytes| a.map_or(b, |a| a.min(b));
-        least(self.config.limit, least(self.config.allowed, Bytes(u64::MAX))).0
+        self.device().min(self.allowed())
     }
 
     fn forget(&mut self, id: u32) {
@@ -149,8 +159,8 @@ impl PytorchAllocator {
     /// `alloc_block`: a new segment, or the growing one grown.
     fn extend(&mut self, pool: usize, size: u64, segment: u64) -> Option<u32> {
         if self.config.expandable_segments {
-            let allowed = self.config.allowed.map_or(u64::MAX, |b| b.0);
-            return if self.usage.reserved.0 + segment > allowed { None } else { self.expand(pool, size) };
+            let is_allowed = self.usage.reserved.0 + segment <= self.allowed();
+            return if is_allowed { self.expand(pool, size) } else { None };
         }
         let held = self.usage.reserved + Bytes(segment);
         if held.0 > self.bound() {
@@ -299,6 +309,11 @@ impl Allocator for PytorchAllocator {
     fn limit(&self) -> Option<Bytes> {
         match (self.config.limit, self.config.allowed) {
             (None, None) => None,
+            // What is allowed is compared with a segment, and then whole pages are mapped.
+            _ if self.config.expandable_segments => {
+                let pages = self.allowed().saturating_add(self.config.large_segment.0);
+                Some(Bytes(self.device().min(pages)))
+            }
             _ => Some(Bytes(self.bound())),
         }
     }
