@@ -21,7 +21,7 @@ impl Case {
     fn allocator(&self) -> PytorchAllocator {
         let total = Bytes::mib(self.total_mib);
         let allowed = (self.fraction > 0.0 && self.fraction < 1.0)
-            .then(|| Bytes((self.fraction * total.0 as f64) as u64));
+            .then_some(Bytes((self.fraction * total.0 as f64) as u64));
         let config = PytorchAllocatorConfig { allowed, ..PytorchAllocatorConfig::within(total) };
         PytorchAllocator::new(config.apply(&self.settings).unwrap())
     }
