@@ -11,12 +11,12 @@ order, live ones negative.
 """
 
 import json
-import math
 import os
-import random
 import subprocess
 import sys
 import tempfile
+
+from request_sequence import sequence
 
 MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -54,27 +54,9 @@ def build(program):
     )
 
 
-def draw(draw, least, most, room, count):
-    """Requests, most of them of a few sizes, as in training; deaths so that about `room` is alive."""
-    size = lambda: int(draw.choice([2 ** draw.uniform(math.log2(least), math.log2(most)), draw.uniform(least, most)]))
-    usual = [size() for _ in range(6)]
-    events, live = [], {}
-    while len(events) < count:
-        if draw.random() < 0.01:
-            events.append(0)
-        elif not live or draw.random() < 0.6 and sum(live.values()) < room:
-            live[len(events)] = draw.choice(usual) if draw.random() < 0.6 else size()
-            events.append(live[len(events)])
-        else:
-            at = draw.choice(sorted(live))
-            del live[at]
-            events.append(-1 - at)
-    return events
-
-
 def record(program, settings, total, fraction, sizes, seed, count):
     allowed = min(total * (fraction or 1), 2048) * MIB
-    events = draw(random.Random(f"{settings} {total} {fraction} {seed}"), *sizes, allowed * 0.85, count)
+    events = sequence(f"{settings} {total} {fraction} {seed}", *sizes, allowed * 0.85, count, emptied=0.01)
     environment = dict(os.environ, PYTORCH_ALLOC_CONF=settings)
     arguments = [program, str(total), str(fraction)]
     told = subprocess.run(arguments, input="\n".join(map(str, events)), env=environment, capture_output=True, text=True, check=True)

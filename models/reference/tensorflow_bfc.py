@@ -1,81 +1,76 @@
 """Records what TensorFlow's own BFC allocator does with sequences of requests, into tensorflow_bfc.json.
 
-The allocator runs on the CPU too (TF_CPU_ALLOCATOR_USE_BFC), with memory growth, and tells how many bytes are in use: those of the
-chunks that it gave out, so how it rounds, splits, finds and grows can be seen. Each tensor is one Empty operator. A case is
-a list of events: a request in bytes, or -1 - i, the death of the tensor of event i; after each, the bytes in use and their peak. The
-operator reads a shape, a tensor of 4 bytes that is there while it runs, which is written down as well.
+The allocator is a class of TensorFlow's library, which asks a sub-allocator for regions. tensorflow_bfc.cpp is a program that gives it
+one that only counts and places regions behind each other, so it runs as on a GPU where there is none: growth, a driver that has less
+than the limit, collection of empty regions. A case is a list of events: a request in bytes, or -1 - i, the death of what event i got.
+After each it tells what is in use, what is taken of the device, and a fingerprint of where the chunks in use lie; `failed` are the
+events that ran out of memory.
 
-Of equally large free chunks the allocator takes the one with the lowest address, and on a CPU later regions lie lower, not higher:
-sizes that could tie between regions are left out.
-
-    python tensorflow_bfc.py > tensorflow_bfc.json        # TensorFlow 2.21
+    python tensorflow_bfc.py > tensorflow_bfc.json        # tensorflow 2.21, g++
 """
 
 import json
 import os
-import random
 import subprocess
 import sys
+import tempfile
 
-KIB, MIB = 1 << 10, 1 << 20
-# Name, limit in MiB, sizes of requests, share of requests among the events, how many events.
+from request_sequence import sequence
+
+MIB = 1 << 20
+HERE = os.path.dirname(os.path.abspath(__file__))
+MIXED, LARGE = (1, 64 * MIB), (MIB, 400 * MIB)
+# Where the driver has too little for a request of ten chunks or fewer, TensorFlow 2.21 asks for ever: none are so small there.
+# The limit and the device's memory in bytes, growth, whether empty regions are collected, the smallest and largest request.
 CASES = [
-    ("small", 256, [1, 255, 256, 257, 1000, 4 * KIB, 30 * KIB], 0.6, 160),
-    ("layers", 2048, [KIB, 64 * KIB, 500 * KIB, MIB, 3 * MIB, 7 * MIB, 11 * MIB], 0.55, 160),
-    ("near the split", 2048, [256 * n for n in (*range(4000, 4200), *range(8100, 8300), *range(16300, 16400))], 0.5, 160),
-    ("large", 2048, [40 * MIB, 90 * MIB, 129 * MIB, 200 * MIB, 256 * KIB], 0.5, 80),
-    ("any", 1024, None, 0.55, 240),
+    (1 << 40, 1 << 40, True, True, MIXED),
+    (1 << 40, 1 << 40, True, True, (1, 40_000)),
+    (1 << 40, 1 << 40, True, True, LARGE),
+    (5000 * MIB, 1 << 40, False, True, LARGE),
+    (400 * MIB, 1 << 40, True, True, MIXED),
+    (400 * MIB, 1 << 40, True, False, MIXED),
+    (400 * MIB + 77, 1 << 40, False, True, MIXED),
+    (2000 * MIB, 1 << 40, True, True, LARGE),
+    (2000 * MIB, 1700 * MIB, True, True, LARGE),
+    (2000 * MIB, 1700 * MIB, False, True, LARGE),
+    (500 * MIB, 300 * MIB + 5000, True, True, (4096, 64 * MIB)),
+    (4000, 1 << 40, True, True, (1, 1500)),
 ]
 
 
-def record(name, sizes, share, count):
-    import tensorflow as tf
+def build(program):
+    import tensorflow
 
-    draw = random.Random(name)
-    events, told, live = [], [], {}
-    info = lambda: tf.config.experimental.get_memory_info("CPU:0")
+    own = os.path.dirname(tensorflow.__file__)
+    subprocess.run(
+        ["g++", "-w", "-std=c++17", "-O1", "-D_GLIBCXX_USE_CXX11_ABI=1", f"-I{own}/include", f"{HERE}/tensorflow_bfc.cpp", "-o", program]
+        + [f"-L{own}", "-l:libtensorflow_framework.so.2", f"-Wl,-rpath,{own}"],
+        check=True,
+    )
 
-    def tell(event):
-        events.append(event)
-        now = info()
-        told.append([now["current"], now["peak"]])
 
-    with tf.device("CPU:0"):
-        while len(events) < count:
-            if not live or draw.random() < share and sum(size for size, _ in live.values()) < 600 * MIB:
-                size = draw.choice(sizes) if sizes else int(2 ** draw.uniform(0, 24))
-                shape = tf.constant([size], tf.int32)
-                tell(4)
-                of_shape = len(events) - 1
-                at = len(events)
-                tensor = tf.raw_ops.Empty(shape=shape, dtype=tf.int8)
-                tell(size)
-                live[at] = size, tensor
-                del shape, tensor
-                tell(-1 - of_shape)
-            else:
-                at = draw.choice(sorted(live))
-                del live[at]
-                tell(-1 - at)
-    return {"name": name, "events": events, "told": told}
+def record(program, limit, device, growth, collects, sizes, seed, count):
+    events = sequence(f"{limit} {device} {growth} {collects} {sizes} {seed}", *sizes, min(limit, device, 4096 * MIB) * 0.85, count)
+    arguments = [program, str(limit), str(device), str(int(growth)), str(int(collects))]
+    told = subprocess.run(arguments, input="\n".join(map(str, events)), capture_output=True, text=True, check=True, timeout=20)
+    lines = [line.split() for line in told.stdout.splitlines()]
+    return {
+        "limit": limit,
+        "device": device,
+        "growth": growth,
+        "collects": collects,
+        "events": events,
+        "told": [[int(n) for n in line[:3]] for line in lines],
+        "failed": [i for i, line in enumerate(lines) if line[3:]],
+    }
 
 
 def main():
-    if len(sys.argv) > 1:
-        name, _, sizes, share, count = CASES[int(sys.argv[1])]
-        print(json.dumps(record(name, sizes, share, count)))
-        return
-    cases = []
-    for i, (_, limit, *_) in enumerate(CASES):
-        environment = dict(
-            os.environ,
-            TF_CPU_ALLOCATOR_USE_BFC="true",
-            TF_CPU_BFC_MEM_LIMIT_IN_MB=str(limit),
-            TF_CPP_MIN_LOG_LEVEL="3",
-            CUDA_VISIBLE_DEVICES="",
-        )
-        child = subprocess.run([sys.executable, __file__, str(i)], env=environment, capture_output=True, text=True, check=True)
-        cases.append({"limit_mib": limit, **json.loads(child.stdout)})
+    seeds, count = (int(n) for n in sys.argv[1:] or (1, 160))
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, "tensorflow_bfc")
+        build(program)
+        cases = [record(program, *case, seed, count) for seed in range(seeds) for case in CASES]
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
     print(f"[\n{lines}\n]")
 

@@ -1,42 +1,65 @@
-//! The model of TensorFlow's allocator beside TensorFlow's own: what each has in use after every event of recorded cases
+//! The model of TensorFlow's allocator beside TensorFlow's own: what each has in use and where after every event of recorded cases
 //! (`models/reference/tensorflow_bfc.py`, whose head says how they were recorded).
 #![allow(clippy::unwrap_used, reason = "a failed unwrap in a test is a failed test")]
 
 use memfit_engine::allocators::{Allocator, BfcAllocator, BfcConfig};
 use memfit_graph::Bytes;
-use serde_json::Value;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Case {
+    limit: u64,
+    device: u64,
+    growth: bool,
+    collects: bool,
+    events: Vec<i64>,
+    told: Vec<(u64, u64, u32)>,
+    failed: Vec<usize>,
+}
+
+/// As the recording program makes it.
+fn fingerprint(allocator: &BfcAllocator) -> u32 {
+    let mut mark = 0_u32;
+    for segment in allocator.layout() {
+        let mut address = segment.address;
+        for run in &segment.runs {
+            if run.live {
+                for n in [address, run.bytes.0] {
+                    mark = mark.wrapping_mul(31).wrapping_add((n / 256) as u32);
+                }
+            }
+            address += run.bytes.0;
+        }
+    }
+    mark
+}
 
 #[test]
-fn bytes_in_use_are_those_of_tensorflow() {
+fn chunks_in_use_are_those_of_tensorflow() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/reference/tensorflow_bfc.json");
-    let cases: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    assert!(cases.len() > 4);
-    for case in &cases {
-        let limit = Bytes::mib(case["limit_mib"].as_u64().unwrap());
-        // The allocator of the CPU grows and does not collect.
-        let config = BfcConfig { allow_growth: true, garbage_collection: false, ..BfcConfig::within(limit) };
-        let mut allocator = BfcAllocator::new(config);
-        let (mut blocks, mut peak) = (Vec::new(), 0);
-        let events = case["events"].as_array().unwrap().iter().map(|e| e.as_i64().unwrap());
-        for (i, event) in events.enumerate() {
-            let block = match usize::try_from(event) {
-                Ok(bytes) => Some(allocator.allocate(Bytes(bytes as u64)).unwrap()),
-                Err(_) => {
-                    let of = usize::try_from(-1 - event).unwrap();
-                    allocator.free(Option::take(&mut blocks[of]).unwrap());
-                    None
-                }
-            };
+    let cases: Vec<Case> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert!(cases.len() > 9);
+    for (at, case) in cases.iter().enumerate() {
+        let name = format!("case {at}, {} of {}, {} {}", case.limit, case.device, case.growth, case.collects);
+        let mut allocator = BfcAllocator::new(BfcConfig {
+            allow_growth: case.growth,
+            garbage_collection: case.collects,
+            device_free: Some(Bytes(case.device)),
+            ..BfcConfig::within(Bytes(case.limit))
+        });
+        let mut blocks = Vec::new();
+        for (i, &event) in case.events.iter().enumerate() {
+            let mut block = None;
+            if event > 0 {
+                block = allocator.allocate(Bytes(event.unsigned_abs())).ok();
+                assert_eq!(block.is_none(), case.failed.contains(&i), "{name}, event {i}: {event}");
+            } else if let Some(block) = Option::take(&mut blocks[usize::try_from(-1 - event).unwrap()]) {
+                allocator.free(block);
+            }
             blocks.push(block);
-            let in_use = allocator.usage().allocated.0;
-            peak = in_use.max(peak);
-            let told = &case["told"][i];
-            assert_eq!(
-                (in_use, peak),
-                (told[0].as_u64().unwrap(), told[1].as_u64().unwrap()),
-                "{} at event {i}: {event}",
-                case["name"]
-            );
+            let usage = allocator.usage();
+            let held = (usage.allocated.0, usage.reserved.0, fingerprint(&allocator));
+            assert_eq!(held, case.told[i], "{name}, event {i}: {event}");
         }
     }
 }

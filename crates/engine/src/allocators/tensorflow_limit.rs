@@ -46,17 +46,22 @@ pub struct TensorflowMemory {
 }
 
 impl TensorflowMemory {
-    /// `memory_limit` of the allocator.
+    /// `memory_limit` of the allocator. A reserve that is set counts whatever else is; one that is more than there is does not.
     pub fn limit(&self) -> Bytes {
+        if let Some(reserve) = self.reserve
+            && reserve <= self.free
+        {
+            return self.free.saturating_sub(reserve);
+        }
         match self.fraction {
             Some(thousandths) if thousandths > 0 => {
                 let bytes = u128::from(self.total.0) * u128::from(thousandths) / 1000;
                 Bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
             }
-            _ => {
-                let reserve = self.reserve.unwrap_or_else(|| system_reserve(self.free, self.chip));
-                self.free.saturating_sub(reserve)
-            }
+            _ => match system_reserve(self.free, self.chip) {
+                reserve if reserve < self.free => self.free.saturating_sub(reserve),
+                _ => self.free,
+            },
         }
     }
 }
@@ -109,6 +114,10 @@ mod tests {
         assert_eq!(card(2_000, 1_900, 6).limit(), Bytes::mib(1_675));
         let half = TensorflowMemory { fraction: Some(500), ..card(40_536, 40_018, 8) };
         assert_eq!(half.limit(), Bytes::mib(20_268));
+        // A reserve that is set overrides the share, unless it is more than there is; and of less than its own reserve all is taken.
+        let set = |mib| TensorflowMemory { reserve: Some(Bytes::mib(mib)), ..half };
+        assert_eq!([set(40_000).limit(), set(40_019).limit()], [Bytes::mib(18), Bytes::mib(20_268)]);
+        assert_eq!(card(2_000, 200, 6).limit(), Bytes::mib(200));
     }
 
     #[test]
