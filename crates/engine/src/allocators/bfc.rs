@@ -245,13 +245,14 @@ mod tests {
 
     #[test]
     fn a_driver_that_has_nothing_is_not_asked_for_ever() {
-        for (allow_growth, free) in [(true, 0), (false, 0), (true, 2000), (false, 2000)] {
-            let config = BfcConfig {
-                allow_growth,
-                device_free: Some(Bytes(free)),
-                ..BfcConfig::within(Bytes::mib(4))
-            };
-            assert!(BfcAllocator::new(config).allocate(Bytes(1)).is_err(), "{allow_growth} {free}");
+        for (allow_growth, free, reserved) in
+            [(true, 0, 0), (false, 255, 0), (true, 2000, 1792), (false, 2000, 1792)]
+        {
+            let device_free = Some(Bytes(free));
+            let config = BfcConfig { allow_growth, device_free, ..BfcConfig::within(Bytes::mib(4)) };
+            let mut a = BfcAllocator::new(config);
+            assert_eq!(a.allocate(Bytes(1)).is_ok(), reserved > 0, "{allow_growth} {free}");
+            assert_eq!(a.usage().reserved, Bytes(reserved), "{allow_growth} {free}");
         }
     }
 
