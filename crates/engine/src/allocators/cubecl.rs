@@ -9,8 +9,11 @@
 //! quarter of the card and so is the largest tensor; the page sizes below are quarters of each other. Pages are kept;
 //! when the driver has no more, nothing is given back and the request fails.
 //!
-//! Left out: tensors put into the persistent pool, which get pages of their own size, and that a lone free slice whose size
-//! is no multiple of the alignment is not used again before it is merged.
+//! A slice that is freed among live ones keeps the size that was asked of it, not the multiple of the alignment that it takes; so
+//! where that is no multiple, an equal request does not fit it, until a neighbour is freed too and both are merged
+//! (`try_reserve`, `coalesce`).
+//!
+//! Left out: tensors put into the persistent pool, which get pages of their own size.
 
 use super::chunks::{Chunk, Chunks, State};
 use super::free_set::FreeSet;
@@ -106,7 +109,8 @@ impl CubeclPools {
         if pool.sizes.last().is_none_or(|id| chunks[id].size < size) {
             return None;
         }
-        let &(_, id) = pool.free.iter().find(|(_, id)| chunks[*id].size >= size)?;
+        let fits = |chunk: &Chunk| chunk.size - chunk.note >= size;
+        let &(_, id) = pool.free.iter().find(|(_, id)| fits(&chunks[*id]))?;
         pool.remove(chunks, id);
         Some(id)
     }
@@ -168,7 +172,10 @@ impl Allocator for CubeclPools {
         self.usage.allocated -= Bytes(size);
         let pool = &mut self.pools[usize::from(pool)];
         let joint = self.chunks.coalesce(block.0, State::Free, |chunks, id| pool.remove(chunks, id));
-        self.chunks[joint].state = State::Free;
+        let chunk = &mut self.chunks[joint];
+        // A free slice's note is what of its end can't be used.
+        let is_alone = joint == block.0 && chunk.size == size;
+        (chunk.state, chunk.note) = (State::Free, if is_alone { size - requested } else { 0 });
         pool.insert(&mut self.chunks, joint);
     }
 
@@ -239,6 +246,25 @@ mod tests {
         }
         assert_eq!(pools.usage().requested, Bytes(1 + MIB / 2 + 23 * MIB));
         assert_eq!(pools.usage().allocated, Bytes(512 + MIB / 2 + 23 * MIB));
+    }
+
+    #[test]
+    fn a_slice_among_live_ones_keeps_the_size_that_was_asked_of_it() {
+        let mut pools = CubeclPools::new(CubeclConfig::cuda(Bytes(8 << 30)));
+        let blocks: Vec<Block> = (0..3).map(|_| pools.allocate(Bytes(1000)).unwrap()).collect();
+        let place = |pools: &CubeclPools, block: Block| pools.chunks[block.0].address;
+        let (second, behind) = (place(&pools, blocks[1]), 3 * 1024);
+        pools.free(blocks[1]);
+        // 1000 bytes take 1024, which the slice of 1000 has not; 500 take 512.
+        let again = pools.allocate(Bytes(1000)).unwrap();
+        assert_eq!(place(&pools, again), place(&pools, blocks[0]) + behind);
+        let half = pools.allocate(Bytes(500)).unwrap();
+        assert_eq!(place(&pools, half), second);
+        // Merged with its neighbour it is whole.
+        pools.free(half);
+        pools.free(blocks[0]);
+        let both = pools.allocate(Bytes(2048)).unwrap();
+        assert_eq!(place(&pools, both), second - 1024);
     }
 
     #[test]
