@@ -101,7 +101,7 @@ class Torch:
         before = self.weights(names)
         if name in TOOLS:
             return played_tool(name, code, names)
-        if name in ("pipeline", "zero-1", "zero-3"):
+        if name in ("pipeline", "zero-1", "zero-2", "zero-3"):
             return alone_in_a_group(lambda: self.of_several(name, code, names))
         if name == "smaller-volumes":
             names["x"] = torch.randn(2, 3, 5, 32, 32)

@@ -182,7 +182,9 @@ fn an_averaged_model_is_whole_unless_parameters_are_split() {
         (e.breakdown.optimizer.0, all * 4)
     };
     assert_eq!(state(false, None).0, 0);
-    for (sharding, parts) in [(None, 1), (Some(Sharding::Zero1), 1), (Some(Sharding::Zero3), 8)] {
+    for (sharding, parts) in
+        [(None, 1), (Some(Sharding::Zero1), 1), (Some(Sharding::Zero2), 8), (Some(Sharding::Zero3), 8)]
+    {
         let (bytes, all) = state(true, sharding);
         // Blocks of 512 bytes, and counts of eight bytes.
         assert!(bytes >= all / parts && bytes < all / parts + (1 << 17), "{bytes} of {all}, {sharding:?}");

@@ -1,7 +1,8 @@
-//! Sharing among several GPUs what each has whole under DDP: the optimizer's state (ZeRO-1), then gradients and weights, too (ZeRO-3).
+//! Sharing among several GPUs what each has whole under DDP: the optimizer's state (ZeRO-1), then gradients (ZeRO-2) and weights, too
+//! (ZeRO-3).
 //!
-//! What lies between, whole weights with parts of gradients (ZeRO-2), is DeepSpeed's: `fully_shard` that keeps weights after forward
-//! holds their parts beside them (torch/distributed/fsdp/_fully_shard/_fully_shard.py, `reshard_after_forward`).
+//! PyTorch's ZeRO-2 is `fully_shard` that keeps weights whole after forward: it gathers them once a step in the place of twice, and holds
+//! their parts beside them (torch/distributed/fsdp/_fully_shard/_fully_shard.py, `reshard_after_forward`).
 
 use super::{Api, Change, Kind, Level, Situation, checkpoint, snippet};
 use crate::parallel::{Parallel, Sharding};
@@ -31,8 +32,9 @@ fn levels(model: &Model, now: &Situation) -> Vec<Level> {
         Some(Level { title: title.into(), situation, snippet, cost: CHANGE.cost })
     };
     let states = (Sharding::Zero1, "zero-1", "optimizer states split (ZeRO-1)");
+    let gradients = (Sharding::Zero2, "zero-2", "states and gradients split with FSDP (ZeRO-2)");
     let all = (Sharding::Zero3, "zero-3", "all split with FSDP (ZeRO-3)");
-    [states, all].into_iter().filter_map(level).collect()
+    [states, gradients, all].into_iter().filter_map(level).collect()
 }
 
 #[cfg(test)]
@@ -68,6 +70,13 @@ mod tests {
         let smaller = look(Some(Parallel::data(4, Sharding::Ddp)), "1GiB");
         let all = smaller.iter().find(|change| change.name == "shard").unwrap();
         assert!(all.saving > shard.saving && all.snippet.contains("model.blocks"), "{all:?}");
+        let between = look(Some(Parallel::data(4, Sharding::Ddp)), "1800MiB");
+        let gradients = between.iter().find(|change| change.name == "shard").unwrap();
+        assert!(
+            (shard.saving..all.saving).contains(&gradients.saving)
+                && gradients.snippet.contains("fully_shard(block, reshard_after_forward=False)"),
+            "{gradients:?}"
+        );
         // A rank that runs a step again alone leaves the others waiting for its gradients.
         assert!(of("retry").is_none());
         assert!(look(None, "2GiB").iter().all(|change| change.name != "shard"));

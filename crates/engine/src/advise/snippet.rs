@@ -86,6 +86,8 @@ static FILES: &[Snippet] = files! {
         "smaller-volumes" "pytorch/shrink_volumes" (0, 0);
         "validation-batch" "pytorch/validation" (0, 0);
         "zero-1" "pytorch/zero_1" (1, 8);
+        "zero-2" "pytorch/zero_3_composable" (2, 4);
+        "zero-2" "pytorch/zero_3" (2, 6);
         "zero-3" "pytorch/zero_3_composable" (2, 4);
         "zero-3" "pytorch/zero_3" (2, 6);
     Tensorflow:
@@ -203,7 +205,9 @@ fn written(
     let fused = plan.optimizer_impl == OptimizerImpl::Fused;
     let rate = if ["sgd", "momentum", "nesterov"].contains(&&*plan.optimizer) { "0.1" } else { "1e-3" };
     let fixed = by_release(api, vendor, release.unwrap_or((u32::MAX, 0)));
-    let fixed = fixed.into_iter().chain([("RATE", rate), ("FUSED", if fused { ", fused=True" } else { "" })]);
+    let keeps = if file.name == "zero-2" { ", reshard_after_forward=False" } else { "" };
+    let fused = if fused { ", fused=True" } else { "" };
+    let fixed = fixed.into_iter().chain([("RATE", rate), ("FUSED", fused), ("KEEPS", keeps)]);
     let optimizer = constructor::values(api, plan, name, code);
     let fixed = fixed.map(|(name, value)| (name, value.to_owned()));
     for (name, value) in values.iter().cloned().chain(fixed).chain(optimizer) {

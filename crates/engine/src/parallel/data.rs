@@ -5,7 +5,8 @@
 //! - DDP copies gradients into buckets that live as long as the model does, the first of 1 MiB and more, the others of 25
 //!   (`torch/nn/parallel/distributed.py`, `_DEFAULT_BUCKET_CAP_MB`; `torch/csrc/distributed/c10d/reducer.cpp`).
 //! - ZeRO 1 splits the optimizer's state and its step, ZeRO 2 the gradients too, ZeRO 3 and FSDP the parameters (Rajbhandari et
-//!   al., arXiv 1910.02054; `torch.distributed.fsdp`). A gradient is whole until its layer is done.
+//!   al., arXiv 1910.02054; `torch.distributed.fsdp`). A gradient is whole until its layer is done. PyTorch's ZeRO 2 is FSDP that keeps
+//!   parameters whole from forward to backward, beside the parts that the optimizer steps.
 //!
 //! What is gathered again while it is used stands in `fsdp`, what DeepSpeed does in the place of all this in `deepspeed`.
 
@@ -29,10 +30,12 @@ pub(super) fn apply(
 ) {
     // An averaged model is a copy of its own; the copy of what is split is split.
     let averaged = timeline.labels.iter().position(|label| **label == *AVERAGED);
+    let splits_parameters =
+        sharding == Sharding::Zero3 || (sharding == Sharding::Zero2 && by_deepspeed.is_none());
     let split = |storage: &Storage| match storage.category {
-        Category::OptimizerState if Some(storage.label as usize) == averaged => sharding == Sharding::Zero3,
+        Category::OptimizerState if Some(storage.label as usize) == averaged => splits_parameters,
         Category::OptimizerState => sharding != Sharding::Ddp,
-        Category::Parameter => sharding == Sharding::Zero3,
+        Category::Parameter => splits_parameters,
         _ => false,
     };
     let whole: Vec<Bytes> = timeline.storages.iter().map(|s| s.bytes).collect();
@@ -48,8 +51,9 @@ pub(super) fn apply(
     match (sharding, by_deepspeed) {
         // DDP reduces for ZeRO 1 too.
         (Sharding::Ddp, _) | (Sharding::Zero1, None) => buckets(timeline),
-        (Sharding::Zero2, None) => shard_gradients(timeline, n, false),
-        (Sharding::Zero3, None) => fsdp::apply(timeline, n, &whole),
+        (Sharding::Zero2 | Sharding::Zero3, None) => {
+            fsdp::apply(timeline, n, &whole, sharding == Sharding::Zero2);
+        }
         (Sharding::Zero1 | Sharding::Zero2, Some((options, element))) => {
             shard_gradients(timeline, n, sharding == Sharding::Zero1);
             deepspeed::reduce_in_bucket(timeline, options, element);

@@ -8,6 +8,7 @@
 //! - A block's gradients are whole until it is done. They are copied into the input of a reduce-scatter, which lives until the next
 //!   block's (`foreach_reduce`, `reduce_scatter_states`); each GPU keeps its part of the result.
 //! - What is in no block stays gathered from the model's first layer to the end of backward (a root does not reshard after forward).
+//! - With `reshard_after_forward=False`, its ZeRO 2, so do all blocks until their backward is done (`_fully_shard.py`).
 
 use super::data::{shard_of, unit};
 use crate::timeline::{Event, EventKind, Storage};
@@ -36,6 +37,9 @@ struct Sharder<'t> {
     /// The event before which the others are put.
     at: Event,
     put: Vec<Event>,
+    /// Whether a block's parameters stay whole after forward, and those that do.
+    keeps: bool,
+    kept: Vec<(usize, StorageId)>,
     /// The block that runs with its parameters.
     running: Option<(usize, StorageId)>,
     /// A buffer that parameters were gathered into, with its block.
@@ -49,8 +53,9 @@ struct Sharder<'t> {
     shards: Vec<(StorageId, StorageId)>,
 }
 
-/// Rewrites a step whose stored parameters have been divided by `n` already; `whole` are the storages' sizes before.
-pub(super) fn apply(timeline: &mut Timeline, n: u64, whole: &[Bytes]) {
+/// Rewrites a step whose stored parameters have been divided by `n` already; `whole` are the storages' sizes before. `keeps` is whether
+/// blocks stay whole between forward and backward.
+pub(super) fn apply(timeline: &mut Timeline, n: u64, whole: &[Bytes], keeps: bool) {
     let groups = groups(timeline);
     let root = groups.iter().flatten().max().map_or(0, |last| last + 1);
     let mut sizes = vec![Bytes::ZERO; root + 1];
@@ -68,6 +73,8 @@ pub(super) fn apply(timeline: &mut Timeline, n: u64, whole: &[Bytes]) {
         sizes,
         at: last,
         put: Vec::new(),
+        keeps,
+        kept: Vec::new(),
         running: None,
         gathered: None,
         ran: Vec::new(),
@@ -148,7 +155,8 @@ impl Sharder<'_> {
     /// Begins to gather a block that backward comes to next.
     fn prefetch(&mut self, block: Option<usize>) {
         self.release_gathered();
-        if let Some(block) = block
+        let is_whole = |block: &usize| self.kept.iter().any(|(kept, _)| kept == block);
+        if let Some(block) = block.filter(|block| !is_whole(block))
             && let Some(bytes) = self.sizes.get(block).copied()
         {
             self.gathered = Some((block, self.make(bytes, "gathered parameters")));
@@ -162,7 +170,11 @@ impl Sharder<'_> {
         }
         self.leave(phase);
         let Some(block) = block else { return };
-        self.running = self.gather(block).map(|parameters| (block, parameters));
+        let at = self.kept.iter().position(|(kept, _)| *kept == block);
+        self.running = match at {
+            Some(at) => Some(self.kept.swap_remove(at)),
+            None => self.gather(block).map(|parameters| (block, parameters)),
+        };
         match phase {
             Phase::Forward if self.running.is_some() => self.ran.push(block),
             Phase::Backward => {
@@ -177,6 +189,9 @@ impl Sharder<'_> {
     /// The block that ran is done.
     fn leave(&mut self, phase: Phase) {
         let Some((block, parameters)) = self.running.take() else { return };
+        if self.keeps && phase == Phase::Forward {
+            return self.kept.push((block, parameters));
+        }
         self.free(parameters);
         if phase == Phase::Backward {
             self.reduce(Some(block));
@@ -213,6 +228,9 @@ impl Sharder<'_> {
             self.free(parameters);
             self.reduce(None);
         }
+        for (_, parameters) in std::mem::take(&mut self.kept) {
+            self.free(parameters);
+        }
         if let Some(input) = self.reducing.take() {
             self.free(input);
         }
@@ -248,7 +266,7 @@ mod tests {
     fn a_block_in_backward_stands_beside_what_comes_and_what_goes() {
         let mut timeline = step();
         let whole: Vec<Bytes> = timeline.storages.iter().map(|s| s.bytes).collect();
-        apply(&mut timeline, 10, &whole);
+        apply(&mut timeline, 10, &whole, false);
         let (mut live, mut most) = (Vec::new(), (0, Vec::new()));
         for event in timeline.events.iter().filter(|event| event.phase == Phase::Backward) {
             let storage = &timeline.storages[event.storage.0 as usize];
@@ -268,5 +286,28 @@ mod tests {
         // In the end each GPU has its parts.
         let left = live.iter().map(|(.., bytes)| bytes).sum::<u64>();
         assert_eq!(left, 10 + 100 + 100, "{live:?}");
+    }
+
+    #[test]
+    fn what_is_kept_is_gathered_once() {
+        let gathered = |keeps| {
+            let mut timeline = step();
+            let whole: Vec<Bytes> = timeline.storages.iter().map(|s| s.bytes).collect();
+            apply(&mut timeline, 10, &whole, keeps);
+            let (mut made, mut now, mut most) = (0, 0, 0);
+            for event in &timeline.events {
+                let storage = &timeline.storages[event.storage.0 as usize];
+                match event.kind {
+                    _ if &*timeline.labels[storage.label as usize] != "whole parameters" => {}
+                    EventKind::Allocate => (made, now) = (made + 1, now + storage.bytes.0),
+                    EventKind::Free => now -= storage.bytes.0,
+                }
+                most = most.max(now);
+            }
+            (made, now, most)
+        };
+        // The head, which is in no block, and two blocks, once or in each pass.
+        assert_eq!(gathered(true), (3, 0, 100 + 2 * 1_000));
+        assert_eq!(gathered(false), (5, 0, 100 + 1_000));
     }
 }

@@ -97,7 +97,8 @@ impl Parallel {
                 (Sharding::Ddp, _) | (Sharding::Zero1, None) => None,
                 (_, Some(options)) => Some(options.to_string()),
                 (Sharding::Zero2, None) => Some(
-                    "gradients are summed layer by layer; DeepSpeed has buckets beside them (--deepspeed)"
+                    "each repeated block is wrapped, then the model (FSDP2's `fully_shard`), and whole from forward to \
+                     backward (`reshard_after_forward=False`)"
                         .into(),
                 ),
                 (Sharding::Zero3, None) => {
