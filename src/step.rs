@@ -117,7 +117,11 @@ impl Step {
     pub(crate) fn asked(args: &EstimateArgs) -> Result<Step, Failure> {
         let mut step = Step::on(&args.model, &args.plan, &args.gpu, &args.hosts, args.life.own.life())?;
         if let Some(life) = args.life.life() {
-            let process = Process { life, others: others(args, &step)? };
+            let (others, warnings) = others(args, &step)?;
+            let process = Process { life, others };
+            let new = |warning: &String| !step.estimate.warnings.contains(warning);
+            let warnings: Vec<String> = warnings.into_iter().filter(new).collect();
+            step.estimate.warnings.extend(warnings);
             if !process.others.is_empty() {
                 step.estimate.assumptions.push(APART.into());
             }
@@ -181,23 +185,24 @@ impl Process {
     }
 }
 
-/// The other models of the process, which its framework runs as well.
-fn others(args: &EstimateArgs, step: &Step) -> Result<Vec<Other>, Failure> {
+/// The other models of the process, which its framework runs as well, and what there is to warn of in their plans.
+fn others(args: &EstimateArgs, step: &Step) -> Result<(Vec<Other>, Vec<String>), Failure> {
     let trained = args.life.with.iter().map(|path| (path, step.plan.mode));
     let frozen = args.life.with_frozen.iter().map(|path| (path, Mode::Infer));
-    let mut others = Vec::new();
+    let (mut others, mut warnings) = (Vec::new(), Vec::new());
     for (path, mode) in trained.chain(frozen) {
         let loaded = load::load_with(path, &args.model.sizes)?;
         let usual = loaded.usual();
         let under = |host: &Plan| {
-            let (own, _) = args.plan.plan_under(host.framework, usual, Aside::default())?;
-            Ok::<_, Failure>(Plan { mode, ..own })
+            let (own, warnings) = args.plan.plan_under(host.framework, usual, args.gpu.aside())?;
+            Ok::<_, Failure>((Plan { mode, ..own }, warnings))
         };
-        let plan = under(&step.plan)?;
-        let there = step.second.as_ref().map(|(_, host)| under(host)).transpose()?;
+        let (plan, more) = under(&step.plan)?;
+        warnings.extend(more);
+        let there = step.second.as_ref().map(|(_, host)| under(host).map(|(plan, _)| plan)).transpose()?;
         let binding = args.model.sizes.known_to(&loaded.model.graph);
         let model = Model::new(loaded.model.graph, &loaded.name, loaded.model.format, loaded.model.operators);
         others.push(Other { file: loaded.file, name: loaded.name, model, binding, plan, there });
     }
-    Ok(others)
+    Ok((others, warnings))
 }

@@ -145,6 +145,11 @@ fn flags_that_do_nothing_are_told_and_none_wins_in_silence() {
     let both = ["--gpu", "8GiB", "--stack", "others 1GiB", "--other-processes", "2GiB"];
     fails(&run(&both), &["--stack", "--other-processes"]);
     assert_eq!(run(&both[..4]).code, 0);
+    let other = ["--gpu", "8GiB", "--stack", "tensorflow 2.10", "--framework", "pytorch"];
+    fails(&run(&other), &["--stack", "--framework"]);
+    // What does nothing on a second host is told as of it.
+    let there = run(&["--gpu", "8GiB", "--framework", "pytorch", "--vs", "t4, limit 4GiB"]);
+    assert!(there.out.contains("--vs: --memory-limit is TensorFlow's"), "{}{}", there.out, there.err);
     fails(&run(&["--framework", "tensorflow", "--optimizer", "adam8bit"]), &["Keras has no adam8bit"]);
     assert_eq!(run(&["--framework", "tensorflow", "--optimizer", "adam8bit", "--mode", "infer"]).code, 0);
 }

@@ -148,6 +148,9 @@ pub fn read(text: &str) -> Result<Asked, Vec<Problem>> {
 pub fn read_for(text: &str, usual: Usual) -> Result<Asked, Vec<Problem>> {
     let request: Request =
         serde_json::from_str(text).map_err(|e| vec![Problem::new("plan", e.to_string())])?;
+    if request.batch_size == Some(0) {
+        return Err(vec![Problem::new("--batch-size", "expected a whole number from 1, found `0`")]);
+    }
     let said = request.said()?;
     let (plan, warnings) = said.plan(usual)?;
     let mut card = request.gpu.map(|name| card(&name)).transpose()?;
@@ -341,6 +344,7 @@ mod tests {
             (r#"{"gpus": 3, "tensor_parallel": 2}"#, "--gpus"),
             (r#"{"gpus": 0, "pipeline_stages": 0}"#, "--pipeline-stages"),
             (r#"{"gpus": 0}"#, "--gpus"),
+            (r#"{"batch_size": 0}"#, "--batch-size"),
             (r#"{"accumulate": 0}"#, "--accumulate"),
             (r#"{"xla": true, "run_eagerly": true}"#, "--xla"),
         ] {
@@ -444,6 +448,7 @@ mod tests {
     fn a_misspelled_key_or_word_is_named() {
         let problem = |text| read(text).unwrap_err().remove(0).message;
         assert!(problem(r#"{"batchsize": 8}"#).contains("batchsize"));
-        assert!(problem(r#"{"precision": "half"}"#).contains("half"));
+        assert!(problem(r#"{"precision": "fp8"}"#).contains("fp8"));
+        assert_eq!(read(r#"{"precision": "AMP"}"#).unwrap().plan.precision, Precision::MixedFp16);
     }
 }
