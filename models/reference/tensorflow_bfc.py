@@ -12,7 +12,6 @@ events that ran out of memory.
 import json
 import os
 import subprocess
-import sys
 import tempfile
 
 from request_sequence import sequence
@@ -49,8 +48,8 @@ def build(program):
     )
 
 
-def record(program, limit, device, growth, collects, sizes, seed, count):
-    events = sequence(f"{limit} {device} {growth} {collects} {sizes} {seed}", *sizes, min(limit, device, 4096 * MIB) * 0.85, count)
+def record(program, limit, device, growth, collects, sizes, count=160):
+    events = sequence(f"{limit} {device} {growth} {collects} {sizes}", *sizes, min(limit, device, 4096 * MIB) * 0.85, count)
     arguments = [program, str(limit), str(device), str(int(growth)), str(int(collects))]
     told = subprocess.run(arguments, input="\n".join(map(str, events)), capture_output=True, text=True, check=True, timeout=20)
     lines = [line.split() for line in told.stdout.splitlines()]
@@ -66,11 +65,10 @@ def record(program, limit, device, growth, collects, sizes, seed, count):
 
 
 def main():
-    seeds, count = (int(n) for n in sys.argv[1:] or (1, 160))
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "tensorflow_bfc")
         build(program)
-        cases = [record(program, *case, seed, count) for seed in range(seeds) for case in CASES]
+        cases = [record(program, *case) for case in CASES]
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
     print(f"[\n{lines}\n]")
 
