@@ -33,7 +33,7 @@ CASES = [
     ("garbage_collection_threshold:0.5", 800, 0.75, MIXED),
     ("garbage_collection_threshold:0.3,max_split_size_mb:30", 500, 1, (MIB, 60 * MIB)),
     ("large_segment_size_mb:32", 500, 0, MIXED),
-    ("large_segment_size_mb:31", 1 << 20, 0, MIXED),
+    ("large_segment_size_mb:31", 1 << 20, 0, (MIB, 12 * MIB)),
     ("large_segment_size_mb:48,max_split_size_mb:64", 1 << 20, 0, (MIB, 160 * MIB)),
     ("expandable_segments:True", 1 << 20, 0, MIXED),
     # A request that fails leaves address space behind, which comes before that of a later segment.
