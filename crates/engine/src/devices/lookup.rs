@@ -1,4 +1,7 @@
 //! Finds a card by whatever a user writes: `RTX 3090`, `rtx3090`, `NVIDIA GeForce RTX 3090`, `3090`, `a100 80gb`, or a size.
+//!
+//! Memory may stand in a name that has none (`3060 12GB`), and may lack its unit (`a100 80`), or itself where one card alone is called so
+//! (`jetson orin nano`).
 
 use super::{Device, catalogue};
 use memfit_graph::Bytes;
@@ -68,8 +71,19 @@ impl fmt::Display for LookupError {
 impl std::error::Error for LookupError {}
 
 /// Words that tell no two cards apart.
-const NOISE: [&str; 10] =
-    ["nvidia", "geforce", "tesla", "quadro", "amd", "radeon", "instinct", "apple", "generation", "gpu"];
+const NOISE: [&str; 11] = [
+    "nvidia",
+    "geforce",
+    "tesla",
+    "quadro",
+    "amd",
+    "radeon",
+    "instinct",
+    "apple",
+    "jetson",
+    "generation",
+    "gpu",
+];
 
 /// Letters and digits in lower case, without the words above.
 fn key(text: &str) -> String {
@@ -78,7 +92,7 @@ fn key(text: &str) -> String {
     for word in NOISE {
         key = key.replace(word, "");
     }
-    key
+    key.replace("mobile", "laptop")
 }
 
 fn names(card: &Device) -> impl Iterator<Item = &String> {
@@ -254,10 +268,16 @@ mod tests {
             ("MI300X", "mi300x"),
             ("a100 80", "a100-80gb"),
             ("v100 32", "v100-32gb"),
-            ("3060 12GB", "rtx-3060"),
             ("RTX 3080 10G", "rtx-3080"),
             ("3080 12", "rtx-3080-12gb"),
             ("5090 laptop", "rtx-5090-laptop"),
+            ("M3 Max 128", "apple-m3-max-128gb"),
+            ("3060 12GB", "rtx-3060"),
+            ("rtx 3060 8gb", "rtx-3060-8gb"),
+            ("jetson orin nano", "jetson-orin-nano-8gb"),
+            ("AGX Orin 64GB", "jetson-agx-orin-64gb"),
+            ("6000 Ada", "rtx-6000-ada"),
+            ("RTX 4070 Mobile", "rtx-4070-laptop"),
         ] {
             assert_eq!(find(text).unwrap().id, id, "{text}");
         }
