@@ -55,10 +55,19 @@ impl Card {
     /// # Errors
     /// When no card is called so, or it has no such slice.
     pub fn find(text: &str) -> Result<Card, LookupError> {
-        let Some((name, profile)) = text.split_once(':') else {
+        let Some((name, profile)) = parted(text) else {
             return resolve(text).map(Card::alone);
         };
-        let device = resolve(name)?;
+        // Of several cards so called one may have such a slice.
+        let device = resolve(name).or_else(|error| match &error {
+            LookupError::Ambiguous { ids, .. } => {
+                let cards = ids.iter().filter_map(|id| resolve(id).ok());
+                let has = |card: &Device| slices(card).iter().any(|(name, _)| *name == asked(profile));
+                let mut having = cards.filter(has);
+                having.next().filter(|_| having.next().is_none()).ok_or(error)
+            }
+            _ => Err(error),
+        })?;
         let slices = slices(&device);
         let Some((_, eighths)) = slices.iter().find(|(name, _)| *name == asked(profile)) else {
             let names = slices.into_iter().map(|(name, _)| name).collect();
@@ -143,6 +152,12 @@ fn slices(device: &Device) -> Vec<(String, u64)> {
     kinds.iter().map(|(g, eighths)| (format!("{g}g.{}gb", (gib * eighths + 4) / 8), *eighths)).collect()
 }
 
+/// A card and a slice of it: `a100-40gb:3g.20gb`, or as nvidia-smi writes it, `NVIDIA A100-SXM4-40GB MIG 3g.20gb`.
+fn parted(text: &str) -> Option<(&str, &str)> {
+    let at = text.to_ascii_lowercase().find(" mig ");
+    text.split_once(':').or_else(|| at.map(|at| (&text[..at], &text[at + " mig ".len()..])))
+}
+
 /// The profile that is asked for, as it is named: without what it has beside processors and memory (`+me`).
 fn asked(profile: &str) -> String {
     let profile = profile.trim().to_ascii_lowercase();
@@ -153,6 +168,18 @@ fn asked(profile: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slice_is_found_as_people_and_tools_write_it() {
+        for (text, id) in [
+            ("a100:1g.5gb", "a100-40gb:1g.5gb"),
+            ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-40gb:1g.5gb"),
+            ("A100 80 MIG 3g.40gb", "a100-80gb:3g.40gb"),
+        ] {
+            assert_eq!(Card::find(text).unwrap().device.id, id, "{text}");
+        }
+        assert!(matches!(Card::find("a100:9g.90gb"), Err(LookupError::Ambiguous { .. })));
+    }
 
     #[test]
     fn slices_are_those_of_the_guide() {
