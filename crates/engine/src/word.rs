@@ -17,11 +17,11 @@ pub trait Word: Copy + Eq + 'static {
 
     /// The choice that is called so, by any of its names, however they are capitalized.
     fn named(name: &str) -> Option<Self> {
-        let is = |known: &&str| known.eq_ignore_ascii_case(name);
+        let is = |known: &str| known.eq_ignore_ascii_case(name);
         Self::ALL
             .iter()
             .copied()
-            .find(|choice| is(&choice.name()) || choice.other_names().iter().any(|n| is(&n)))
+            .find(|choice| is(choice.name()) || choice.other_names().iter().any(|other| is(other)))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::step::AVERAGED;
 use crate::timeline::{Event, EventKind, Storage};
 use crate::{Category, Phase, StorageId, Timeline};
 use memfit_graph::{Bytes, order};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const FIRST_BUCKET: Bytes = Bytes::mib(1);
 const BUCKET: Bytes = Bytes::mib(25);
@@ -76,7 +76,11 @@ fn made_in(timeline: &Timeline, phase: Phase) -> Vec<bool> {
 /// DDP's buckets, made when the model is wrapped: of whole gradients in the order in which they come, until there are as many bytes as a
 /// bucket should have (reducer.cpp, `compute_bucket_assignment_by_size`).
 fn buckets(timeline: &mut Timeline) {
-    let gradients = timeline.storages.iter().filter(|s| s.category == Category::Gradient);
+    // One for each parameter: what a step finds of the last one gives way to its own.
+    let replaced: BTreeSet<usize> = timeline.carried.iter().map(|(old, _)| old.0 as usize).collect();
+    let gradients = timeline.storages.iter().enumerate();
+    let gradients =
+        gradients.filter(|(i, s)| s.category == Category::Gradient && !replaced.contains(i)).map(|(_, s)| s);
     let (mut full, mut open) = (Vec::new(), Bytes::ZERO);
     for gradient in gradients {
         open += gradient.bytes;
@@ -163,6 +167,17 @@ mod tests {
         let kib: Vec<u64> = timeline.storages[5..].iter().map(|s| s.bytes.0 >> 10).collect();
         assert_eq!(kib, [1024, (500 << 10) + 2, 4]);
         assert_eq!(timeline.events.len(), 3);
+    }
+
+    #[test]
+    fn a_gradient_that_gives_way_to_the_next_one_is_in_no_bucket() {
+        let mut timeline = Timeline::default();
+        let label = timeline.label("gradient");
+        let gradient = Storage { bytes: Bytes::mib(2), category: Category::Gradient, layer: 0, label };
+        let [old, new] = [timeline.add(gradient), timeline.add(gradient)];
+        timeline.carried.push((old, new));
+        buckets(&mut timeline);
+        assert_eq!(timeline.storages[2..].iter().map(|s| s.bytes).sum::<Bytes>(), Bytes::mib(2));
     }
 
     #[test]

@@ -269,7 +269,7 @@ fn of_stage(
     timeline
 }
 
-/// Adds what so many more micro-batches in flight keep: all that is alive when backward begins.
+/// Adds what so many more micro-batches in flight keep: their inputs, and all that forward leaves for backward.
 fn fly(timeline: &mut Timeline, more: usize) {
     let backward =
         timeline.events.iter().position(|e| matches!(e.phase, Phase::Backward | Phase::OptimizerStep));
@@ -289,7 +289,14 @@ fn fly(timeline: &mut Timeline, more: usize) {
             }
         }
     }
-    let kept: Vec<Event> = events.into_iter().flatten().collect();
+    let is_input = |event: &&Event| {
+        let storage = &timeline.storages[event.storage.0 as usize];
+        event.kind == EventKind::Allocate
+            && storage.category == Category::Input
+            && storage.bytes > Bytes::ZERO
+    };
+    let inputs = timeline.events.iter().take(first).filter(is_input).copied();
+    let kept: Vec<Event> = inputs.chain(events.into_iter().flatten()).collect();
     let label = timeline.label("of a micro-batch in flight");
     let (mut made, mut freed) = (Vec::new(), Vec::new());
     for event in (0..more).flat_map(|_| &kept) {
@@ -308,6 +315,26 @@ fn fly(timeline: &mut Timeline, more: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_micro_batch_in_flight_keeps_its_input_and_what_forward_leaves() {
+        let mut t = Timeline::default();
+        let event = |kind, storage, phase| Event { kind, storage, phase, layer: 0 };
+        let mut made = |category, phase| {
+            let storage = t.add(Storage { bytes: Bytes(8), category, layer: 0, label: 0 });
+            t.events.push(event(EventKind::Allocate, storage, phase));
+            storage
+        };
+        made(Category::Parameter, Phase::Setup);
+        made(Category::Input, Phase::Setup);
+        let kept = made(Category::Activation, Phase::Forward);
+        t.events.push(event(EventKind::Free, kept, Phase::Backward));
+        fly(&mut t, 2);
+        // Of each, the input and the activation.
+        assert_eq!(t.storages.len(), 3 + 2 * 2);
+        let made = t.events.iter().filter(|e| e.kind == EventKind::Allocate).count();
+        assert_eq!((made, t.events.len() - made), (7, 5));
+    }
 
     #[test]
     fn cuts_are_even_and_every_stage_has_something() {
