@@ -198,10 +198,15 @@ def quantized():
     return model
 
 
+def matrices():
+    return keras.Sequential([Input((256,)), layers.Dense(1024, activation="relu"), layers.Dense(512, activation="relu"), layers.Dense(10)])
+
+
 MODELS = [group_norm, time_distributed, two_heads, siamese, attentions, corrected, between_layers, patches, positions,
           wrapped_model, penalised, over_axes, over_two_axes, concat_scores, adaptive, shrunk, chosen, sorting, spectrogram,
           mel_bands, dilated, separated, quantized]
 STEPS = [("float32", "sgd"), ("mixed_float16", "sgd")]
+OTHERS = [(matrices, "float32", "muon")]
 # Here TensorFlow itself has several peaks, by session: 6.37, 6.39, 7.23 or 7.28 MB. There Keras refuses half precision.
 LEFT_OUT = [(between_layers, "mixed_float16"), (quantized, "mixed_float16")]
 
@@ -290,7 +295,8 @@ def step(make, policy, optimizer):
 
 
 def main():
-    steps = [{"model": make.__name__, "batch": BATCH, **step(make, *how)} for make in MODELS for how in STEPS if (make, how[0]) not in LEFT_OUT]
+    of_all = [(make, *how) for make in MODELS for how in STEPS if (make, how[0]) not in LEFT_OUT]
+    steps = [{"model": make.__name__, "batch": BATCH, **step(make, *how)} for make, *how in of_all + OTHERS]
     lines = ",\n".join(json.dumps(s, separators=(",", ":")) for s in steps)
     print(f'{{"tensorflow": "{tf.__version__}", "keras": "{keras.__version__}", "steps": [\n{lines}\n]}}')
 

@@ -5,6 +5,9 @@
 use super::Wire;
 use super::update::Update;
 
+/// How often Muon iterates (muon.py, `ns_steps`).
+const ITERATIONS: usize = 5;
+
 impl Update<'_> {
     /// One step of the optimizer of this name.
     pub(super) fn step(&mut self, optimizer: &str, gradient: Wire) {
@@ -25,6 +28,8 @@ impl Update<'_> {
             ("adafactor", _) => self.adafactor(gradient, &slots),
             ("nadam", [m, v]) => self.nadam(gradient, *m, *v),
             ("lamb", [m, v]) => self.lamb(gradient, *m, *v),
+            // What is no matrix has Adam's slots, and Adam's step.
+            ("muon", [m]) => self.muon(gradient, *m),
             ("schedule-free-adamw", [m, v]) => self.schedule_free(gradient, *m, *v),
             (_, []) => {
                 let scaled = self.flow.scaled("Mul", gradient);
@@ -133,6 +138,49 @@ impl Update<'_> {
         let scaled = self.flow.scaled("Mul", update);
         norms.into_iter().for_each(|norm| self.flow.wait(scaled, norm));
         self.subtract(self.variable, scaled);
+    }
+
+    /// `variable -= α z(gradient + μ m)` with `m += gradient + (μ - 1) m`, where `z` brings a matrix near to an orthogonal one.
+    fn muon(&mut self, gradient: Wire, m: u32) {
+        let gradient = self.dense(gradient);
+        let old = self.read(m);
+        let share = self.flow.scaled("Mul", old);
+        let by = self.flow.binary("AddV2", gradient, share);
+        self.add(m, by);
+        let new = self.read(m);
+        let share = self.flow.scaled("Mul", new);
+        let ahead = self.flow.binary("AddV2", gradient, share);
+        let matrix = self.newton_schulz(ahead);
+        let scaled = self.flow.scaled("Mul", matrix);
+        let adjusted = self.flow.scaled("Mul", scaled);
+        self.subtract(self.variable, adjusted);
+    }
+
+    /// Five times `x = a x + (b A + c A A) x` with `A = x xᵀ`, whose side is the shorter one (muon.py, `zeropower_via_newtonschulz5`).
+    fn newton_schulz(&mut self, x: Wire) -> Wire {
+        let [rows, columns] = self.flow.shape(x)[..] else { return x };
+        let (short, long) = (rows.min(columns), rows.max(columns));
+        let turn = |one: &mut Self, x: Wire, shape: [u64; 2]| match rows > columns {
+            true => one.flow.moved("Transpose", x, &shape),
+            false => x,
+        };
+        let x = turn(self, x, [short, long]);
+        let square = self.flow.scaled("Square", x);
+        let norm = self.flow.reduce("Sum", square, &[]);
+        let mut value = self.flow.scaled("RealDiv", x);
+        self.flow.wait(value, norm);
+        for _ in 0..ITERATIONS {
+            let turned = self.flow.turned(value, &[long, short]);
+            let square = self.flow.matmul("MatMul", value, turned, &[short, short]);
+            let once = self.flow.scaled("Mul", square);
+            let scaled = self.flow.scaled("Mul", square);
+            let twice = self.flow.matmul("MatMul", scaled, square, &[short, short]);
+            let polynomial = self.flow.binary("AddV2", once, twice);
+            let kept = self.flow.scaled("Mul", value);
+            let more = self.flow.matmul("MatMul", polynomial, value, &[short, long]);
+            value = self.flow.binary("AddV2", kept, more);
+        }
+        turn(self, value, [rows, columns])
     }
 
     /// `variable = (1 - β) m + β x` with `m -= α gradient / (√v + ε)` and an average `x`, which is found again from the variable.

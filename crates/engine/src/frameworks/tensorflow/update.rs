@@ -29,8 +29,8 @@ impl Builder<'_> {
     pub(super) fn update(&mut self, gradients: &BTreeMap<u32, Wire>) -> Vec<u32> {
         let optimizer = self.plan.optimizer.clone();
         let rule = Rule::of(&optimizer, self.flow.keras_2);
-        // The only one whose weight decay is not `None` unless it is asked for: 0.004 (adamw.py).
-        let decays = self.plan.weight_decay || optimizer == "adamw";
+        // Those whose weight decay is not `None` unless it is asked for: 0.004 (adamw.py, muon.py).
+        let decays = self.plan.weight_decay || ["adamw", "muon"].contains(&&*optimizer);
         let finite = self.finite(gradients);
         let norm = self.plan.clip_norm.then(|| self.norm(gradients));
         let mut roots = Vec::new();
