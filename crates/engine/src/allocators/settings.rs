@@ -5,7 +5,7 @@
 
 use super::{
     Allocator, BfcAllocator, BfcConfig, Chip, CubeclConfig, CubeclPools, CudaAsyncPool, PytorchAllocator,
-    PytorchAllocatorConfig, Replay, TensorflowMemory, replay,
+    PytorchAllocatorConfig, Replay, ReplayOptions, TensorflowMemory, replay, replay_with,
 };
 use crate::{Framework, Timeline};
 use memfit_graph::{Bytes, Problem};
@@ -23,6 +23,12 @@ pub struct AllocatorSettings {
     pub memory_fraction: Option<u32>,
     /// TensorFlow: the limit of a logical device.
     pub memory_limit: Option<Bytes>,
+}
+
+/// How steps follow each other. Keras builds its optimizer before the first step (keras/src/trainers/trainer.py, `_symbolic_build`), so that
+/// its slots stand before all that a step makes.
+fn steps(framework: Framework) -> ReplayOptions {
+    ReplayOptions { state_first: framework == Framework::Tensorflow, ..ReplayOptions::default() }
 }
 
 /// What of a card a process can have.
@@ -136,7 +142,7 @@ impl AllocatorSettings {
         if self.is_pytorch(framework) {
             return replay(timeline, &mut self.pytorch(None));
         }
-        replay(timeline, &mut *self.unlimited(framework, total))
+        replay_with(timeline, &mut *self.unlimited(framework, total), steps(framework))
     }
 
     /// Replays a timeline inside of a limit.
@@ -150,7 +156,7 @@ impl AllocatorSettings {
         if self.is_pytorch(framework) {
             return replay(timeline, &mut self.pytorch(Some((limit, total))));
         }
-        replay(timeline, &mut *self.within(framework, limit, total))
+        replay_with(timeline, &mut *self.within(framework, limit, total), steps(framework))
     }
 
     /// A warning for each setting that this framework does not know.
