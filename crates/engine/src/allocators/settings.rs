@@ -65,6 +65,9 @@ impl AllocatorSettings {
     pub fn limit(&self, framework: Framework, room: &Room) -> Bytes {
         let limit = match framework {
             Framework::Pytorch => self.memory_fraction.map_or(Bytes(u64::MAX), |n| share(room.total, n)),
+            // What BFC's limit would be is no more than the size up to which the pool keeps pages
+            // (tensorflow/core/common_runtime/gpu/gpu_cudamallocasync_allocator.cc, `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
+            Framework::Tensorflow if self.cuda_malloc_async => Bytes(u64::MAX),
             Framework::Tensorflow => self.memory_limit.unwrap_or_else(|| {
                 let memory = TensorflowMemory {
                     total: room.total,
@@ -167,6 +170,12 @@ impl AllocatorSettings {
             (self.pytorch != PytorchAllocatorConfig::default() && !torch, "--allocator-conf is PyTorch's"),
             (self.memory_growth && !tensorflow, "--memory-growth is TensorFlow's"),
             (self.memory_limit.is_some() && !tensorflow, "--memory-limit is TensorFlow's"),
+            (
+                tensorflow
+                    && self.cuda_malloc_async
+                    && (self.memory_limit.is_some() || self.memory_fraction.is_some()),
+                "--memory-limit and --memory-fraction are for TensorFlow's own allocator",
+            ),
             (self.memory_fraction.is_some() && neither, "--memory-fraction is for PyTorch and TensorFlow"),
             (self.cuda_malloc_async && neither, "--cuda-malloc-async is for PyTorch and TensorFlow"),
         ]
@@ -222,12 +231,16 @@ mod tests {
         let d = AllocatorSettings::default();
         let half = AllocatorSettings { memory_fraction: Some(500), ..d.clone() };
         let logical = AllocatorSettings { memory_limit: Some(Bytes(4_096 * MIB)), ..d.clone() };
+        // CUDA's pool takes what there is.
+        let pool = AllocatorSettings { cuda_malloc_async: true, ..logical.clone() };
+        assert_eq!(pool.warnings(Framework::Tensorflow).len(), 1);
         for (settings, framework, mib) in [
             (&d, Framework::Pytorch, 15_000),
             (&half, Framework::Pytorch, 8_000),
             (&d, Framework::Tensorflow, 15_700 - 1_050),
             (&half, Framework::Tensorflow, 8_000),
             (&logical, Framework::Tensorflow, 4_096),
+            (&pool, Framework::Tensorflow, 15_000),
             (&d, Framework::Burn, 15_000),
         ] {
             assert_eq!(settings.limit(framework, &ROOM), Bytes(mib * MIB), "{framework:?} {settings:?}");
