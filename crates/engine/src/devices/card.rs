@@ -38,6 +38,15 @@ const DISPLAY: ContextItem = ContextItem {
     source: "an X server, a compositor and a browser in users' tables of nvidia-smi: some 100 MiB to 1 GiB",
 };
 
+/// What runs on a board whose processor shares the memory.
+const HOST: ContextItem = ContextItem {
+    name: "the host's own",
+    low: Bytes::mib(500),
+    expected: Bytes::mib(1500),
+    high: Bytes::mib(2900),
+    source: "tegrastats of an idle Jetson Orin with a desktop: 2,847 of 7,772 MB are used; less is taken to be without one",
+};
+
 /// An eighth of the memory is the smallest slice; each slice lacks this part of one eighth.
 ///
 /// The tables of NVIDIA's MIG guide: of an A100 with 39.5 GiB one eighth is 4.75 GiB, two 9.75, four 19.62; of one with
@@ -125,6 +134,11 @@ impl Card {
         }
         if self.display {
             others.push(DISPLAY);
+        }
+        // Where it is said what others hold, the host is one of them. What Metal recommends leaves it out.
+        let shares = self.device.unified && self.device.vendor == Vendor::Nvidia;
+        if shares && self.other_processes == Bytes::ZERO {
+            others.push(HOST);
         }
         others
     }
@@ -259,5 +273,11 @@ mod tests {
         (card.other_processes, card.display) = (Bytes::mib(1500), true);
         let names: Vec<&str> = card.others().iter().map(|item| item.name).collect();
         assert_eq!(names, ["other processes", "display"]);
+        // The processor's part of shared memory, unless it is said.
+        let mut board = Card::find("jetson-agx-orin-32gb").unwrap();
+        assert_eq!(board.others(), [HOST]);
+        board.other_processes = Bytes::mib(700);
+        assert_eq!(board.others()[0].expected, Bytes::mib(700));
+        assert!(Card::find("apple-m3-max-64gb").unwrap().others().is_empty());
     }
 }
