@@ -140,8 +140,13 @@ pub fn find(text: &str) -> Result<&'static Device, LookupError> {
         if let Some(card) = catalogue().iter().find(|card| keys(card).any(|k| k == wanted)) {
             return Ok(card);
         }
-        if let [card] = called(text)[..] {
-            return Ok(card);
+        match &called(text)[..] {
+            [] => {}
+            [card] => return Ok(card),
+            several => {
+                let ids = several.iter().map(|card| card.id.clone()).collect();
+                return Err(LookupError::Ambiguous { text: text.into(), ids });
+            }
         }
         let begins: Vec<String> = catalogue()
             .iter()
@@ -287,6 +292,7 @@ mod tests {
     fn errors_name_the_nearest() {
         let error = find("A100").unwrap_err().to_string();
         assert_eq!(error, "\"A100\" can be several GPUs: a100-40gb, a100-80gb");
+        assert!(matches!(find("m3"), Err(LookupError::Ambiguous { ids, .. }) if ids.len() == 3));
         assert!(matches!(find("RTX 4060 Ti"), Err(LookupError::Ambiguous { ids, .. }) if ids.len() == 2));
         for (text, near) in [("rtx-3091", "rtx-3090"), ("GTX 1080 It", "gtx-1080-ti"), ("l40x", "l40s")] {
             let Err(LookupError::Unknown { nearest, .. }) = find(text) else { panic!("{text} was found") };
