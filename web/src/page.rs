@@ -130,6 +130,8 @@ pub(crate) struct Page {
     packed: Option<Rc<str>>,
     /// Whether the model came with a link, which then keeps it.
     linked: bool,
+    /// The URL's fragment as it was written or read last.
+    fragment: String,
     problems: Rc<Vec<Problem>>,
     selected: AttrValue,
     pinned: Option<Pinned>,
@@ -180,6 +182,7 @@ impl Component for Page {
             recent: Rc::new(recent::list()),
             packed: None,
             linked: false,
+            fragment: browser::fragment(),
             problems: Rc::default(),
             selected: AttrValue::default(),
             pinned: None,
@@ -361,6 +364,7 @@ impl Page {
     fn linked(&mut self, ctx: &Context<Self>) -> bool {
         let fragment = browser::fragment();
         let state = State::from_link(&fragment);
+        self.fragment.clone_from(&fragment);
         let brings = split(&fragment).1.filter(|p| self.packed.as_deref() != Some(p));
         let other_model = state.source != self.state.source || brings.is_some();
         if state == self.state && !other_model {

@@ -43,13 +43,18 @@ impl Page {
         }
     }
 
-    /// Writes the state into the URL. A model that came in it stays in it.
-    pub(super) fn write_link(&self) {
+    /// Writes the state into the URL. A model that came in it stays in it. What was written there by hand a moment ago stays too: the
+    /// event that tells of it is on its way.
+    pub(super) fn write_link(&mut self) {
+        if browser::fragment() != self.fragment {
+            return;
+        }
         let link = self.state.link();
         match self.packed.as_ref().filter(|_| self.linked) {
             Some(packed) => browser::set_fragment(&with_structure(&link, packed)),
             None => browser::set_fragment(&link),
         }
+        self.fragment = browser::fragment();
     }
 
     /// Sizes belong to a model's own inputs.
