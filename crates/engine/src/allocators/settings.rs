@@ -57,7 +57,8 @@ impl AllocatorSettings {
             let found = format!("expected thousandths of the card from 1 to 1000, found `{share}`");
             Problem::new("--memory-fraction", found)
         });
-        let split = self.pytorch.check().map(|wrong| Problem::new("--allocator-conf", wrong.to_string()));
+        let split =
+            self.pytorch.check().err().map(|wrong| Problem::new("--allocator-conf", wrong.to_string()));
         share.into_iter().chain(split).collect()
     }
 
@@ -224,6 +225,9 @@ mod tests {
         assert_eq!(named(Framework::Tensorflow), ["--allocator-conf"]);
         assert_eq!(named(Framework::Burn), ["--allocator-conf", "--memory-growth", "--cuda-malloc-async"]);
         assert!(AllocatorSettings::default().warnings(Framework::Burn).is_empty());
+        // What PyTorch reads is not refused afterwards: a block need be no larger than a segment.
+        settings.pytorch = settings.pytorch.apply("large_segment_size_mb:12,max_split_size_mb:15").unwrap();
+        assert!(settings.check().is_empty());
     }
 
     #[test]

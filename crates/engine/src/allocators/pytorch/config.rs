@@ -75,7 +75,7 @@ fn wrong<T>(key: &str, value: &str, expected: &str) -> Result<T, ConfigError> {
 }
 
 fn at_least<T>(key: &str, value: &str, mib: u64) -> Result<T, ConfigError> {
-    wrong(key, value, &format!("a number of MiB of at least {mib}"))
+    wrong(key, value, &format!("a number of at least {mib} MiB"))
 }
 
 fn mib(bytes: Bytes) -> String {
@@ -112,14 +112,7 @@ impl PytorchAllocatorConfig {
                 None => return wrong(key, value, "a comma behind it"),
             };
         }
-        let sizes = [
-            ("max_split_size_mb", self.max_split_size),
-            ("max_non_split_rounding_mb", self.max_non_split_rounding),
-        ];
-        let least = self.large_segment;
-        if let Some((key, Some(size))) = sizes.into_iter().find(|(_, size)| size.is_some_and(|b| b < least)) {
-            return at_least(key, &mib(size), least.0 / Bytes::MIB);
-        }
+        self.check()?;
         Ok(self)
     }
 
@@ -144,11 +137,17 @@ impl PytorchAllocatorConfig {
         (!set.is_empty()).then(|| set.join(","))
     }
 
-    /// What PyTorch refuses of settings that are not read from its own text.
-    pub(crate) fn check(&self) -> Option<ConfigError> {
-        let size = self.max_split_size.filter(|size| size.0 < LARGE_SEGMENT)?;
-        let least = LARGE_SEGMENT / Bytes::MIB;
-        wrong::<()>("max_split_size_mb", &size.to_string(), &format!("at least {least} MiB")).err()
+    /// What PyTorch refuses of settings that may each be right by themselves.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let sizes = [
+            ("max_split_size_mb", self.max_split_size),
+            ("max_non_split_rounding_mb", self.max_non_split_rounding),
+        ];
+        let least = self.large_segment;
+        match sizes.into_iter().find(|(_, size)| size.is_some_and(|b| b < least)) {
+            Some((key, Some(size))) => at_least(key, &mib(size), least.0 / Bytes::MIB),
+            _ => Ok(()),
+        }
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
